@@ -61,7 +61,7 @@ def settle(db, claimed, result):
 def prune(db):
     """Retention, by several steps: each ends when its time is over."""
     for _ in range(5):
-        db.execute("select push.prune()")
+        db.execute("select push.run_job('prune')")
 
 
 def tried(db, statement, parameters=None):
@@ -127,7 +127,7 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     event("old-b", "tenant_b", created_at="yesterday")
     write("update push.webhook_event set created_at = now() - interval '25 hours'")
     operator.execute("select push.pause_webhooks('tenant_a', 'left open')")
-    check("retention goes on", tried(gateway, "select push.prune()"), "done")
+    check("retention goes on", tried(gateway, "select push.run_job('prune')"), "done")
     prune(gateway)
     check("the other app's old events are deleted", waiting(), "old-a")
     check("a gateway with the same webhooks starts",
@@ -150,7 +150,7 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     def register(host, digest):
         locked = gateway.execute("select push.set_webhooks(%s, array[%s, %s], array[%s, %s], '{null,null}')",
             (TENANTS, host, host, digest, digest)).fetchone()[0]
-        return locked, owner("select string_agg(url_digest || is_on, ' ' order by app) from push.webhook where app = any (%s)", TENANTS)
+        return locked, owner("select string_agg(url_digest || (on_until > now()), ' ' order by app) from push.webhook where app = any (%s)", TENANTS)
 
     check("a webhook that an operator has locked delays only itself", register("hook.example", "e"), (["tenant_a"], "dtrue etrue"))
     check("also one that is removed", register(None, None), (["tenant_a"], "dtrue efalse"))

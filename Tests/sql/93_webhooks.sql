@@ -349,10 +349,10 @@ select test.equal('not of an app without a webhook', pg_temp.error($$select push
 select test.equal('not of a call that is not there', pg_temp.error($$select push.resend_webhooks('hooked', 'nowhere')$$),
   'P0002 call_id: there is no call nowhere in app hooked');
 select test.equal('whose hint names what finds it', pg_temp.hint($$select push.resend_webhooks('hooked', 'nowhere')$$) ~ 'push.timeline', true);
-update push.webhook set is_on = false where app = 'hooked';
+update push.webhook set on_until = now() where app = 'hooked';
 select test.equal('nor while the webhook is off, when nothing would be recorded',
   pg_temp.error($$select push.resend_webhooks('hooked', 'paused')$$), '55000 app: the webhook of app hooked is off');
-update push.webhook set is_on = true where app = 'hooked';
+update push.webhook set on_until = 'infinity' where app = 'hooked';
 -- More than 10,000 events: of one call, and of one moment, before and after which there are others.
 delete from push.webhook_event;
 set local session_replication_role = replica;
@@ -389,6 +389,7 @@ update push.webhook set failures = 0, failing_since = null, retry_at = null;
 delete from push.webhook_event;
 insert into push.webhook_event (event, app, type, at, created_at, data) select 'stray-' || i, 'strayed', 'token.dead', now(),
   now() - interval '25 hours', '{}' from generate_series(1, 5001) i;
+insert into push.webhook (app, host, url_digest, on_until) values ('strayed', 'hook.example', 'd', now() - interval '1 minute');
 insert into push.webhook_event (event, app, type, at, created_at, data) values ('kept', 'hooked', 'token.dead', now(), now() - interval '23 hours',
   '{}'), ('due', 'hooked', 'token.dead', now(), now() - interval '25 hours', '{}');
 -- A step of retention ends when its time is over, which is at once on a machine that is busy enough. Repeats steps until one has
@@ -410,9 +411,10 @@ begin
   return false;
 end $$;
 select sum(push.trim_webhooks()) > 0 as trimmed from generate_series(1, 5) \gset
-select test.equal('old events of an app are deleted, however many older ones another app has, and all of an app that has no webhook',
+select test.equal('old events of an app are deleted, however many older ones another app has, and all of an app whose webhook is off',
   :'trimmed' || ' ' || (select concat_ws(' ', count(*), min(event)) from push.webhook_event), 't 1 kept');
 delete from push.webhook_event;
+delete from push.webhook where app = 'strayed';
 update push.webhook set dropped = 0;
 select test.call('aged', 1, 'hooked');
 select push.end_call('aged'); select test.follow();
@@ -429,7 +431,7 @@ select test.equal('the newest stay', (select count(*) from push.webhook_event wh
 select test.equal('metrics show it', (select format('%s %s %s', app, waiting, dropped) from push.observe_webhooks()), 'hooked 100000 10');
 select push.set_webhooks('{hooked}', '{null}', '{null}', '{null}');
 select test.equal('a replica without the webhook turns it off', (select state from push.webhooks), 'off');
-update push.webhook set off_at = off_at + interval '10 minutes';  -- It has just done so, however slow the machine is.
+update push.webhook set on_until = clock_timestamp() - interval '1 ms';  -- It has just done so, however slow the machine is.
 select push.trim_webhooks() as trimmed \gset
 select test.equal('but deletes no events yet', :trimmed, 0);
 select pg_temp.take(1) is not null as took \gset
@@ -437,20 +439,20 @@ select test.equal('if another replica still has it, it is on', :'took' || ' ' ||
   't on true');
 select test.equal('and health says that they differ', (select state || ' ' || substring(value from 'hooked: on.*') from push.health where item =
   'webhooks'), 'warn hooked: on (not in the configuration of every replica), 100000 wait');
-update push.webhook set lent_at = clock_timestamp() - interval '30 s';
+update push.webhook set on_until = clock_timestamp() + interval '30 s';
 select push.trim_webhooks() \g /dev/null
 select test.equal('as long as that one claims', (select state from push.webhooks), 'on');
-update push.webhook set lent_at = clock_timestamp() - interval '70 s';
+update push.webhook set on_until = clock_timestamp() - interval '1 ms';
 select push.trim_webhooks() \g /dev/null
 select test.equal('and off a minute after its last claim', (select state || ' ' || replicas_differ from push.webhooks), 'off false');
-update push.webhook set off_at = clock_timestamp() - interval '20 s';
+update push.webhook set on_until = clock_timestamp() - interval '20 s';
 delete from push.webhook_event where attempts > 0;
 select pg_temp.trim() as trimmed \gset
 select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
   '5000 off 10');
 select test.equal('the job takes one bite after the other', (select pg_temp.prune() and due_at <= clock_timestamp() from push.job where name
   = 'prune'), true);
-delete from push.webhook_event where id > (select min(id) + 4999 from push.webhook_event);
+delete from push.webhook_event where id > (select min(id) + 4998 from push.webhook_event);
 select test.equal('until there is no more', (select bool_or(push.run_job('prune')) from generate_series(1, 5)), false);
 select test.equal('and nothing is left', (select count(*) from push.webhook_event), 0::bigint);
 select test.call('off', 1, 'hooked');
@@ -482,10 +484,10 @@ select test.equal('otherwise it is about to be off', pg_temp.trimmed(), 'on true
 select test.call('unserved', 1, 'hooked');
 select push.end_call('unserved'); select test.follow();
 select test.equal('events are recorded meanwhile', pg_temp.waiting('unserved'), 'call.ended:ended delivery.finished:void:CallEnded');
-update push.webhook set lent_at = clock_timestamp() - interval '70 s';
+update push.webhook set on_until = clock_timestamp() - interval '10 s';
 select pg_temp.take(1) is not null as took \gset
 select test.equal('a gateway that has it keeps it on', :'took' || ' ' || pg_temp.trimmed(), 't on true');
-update push.webhook set lent_at = clock_timestamp() - interval '70 s', off_at = clock_timestamp() - interval '70 s';
+update push.webhook set on_until = clock_timestamp() - interval '20 s';
 select test.equal('without one it is off', pg_temp.trimmed(), 'off false');
 select test.equal('and its events are gone', (select count(*) from push.webhook_event), 0::bigint);
 
@@ -535,7 +537,7 @@ select test.equal('nobody reads the events, which contain tokens', (select strin
 
 -- An erased user has not declined: neither the calls that ring, nor, a second time, those that the user had declined.
 delete from push.webhook_event;
-update push.webhook set is_on = true, events = null, off_at = null where app = 'hooked';
+update push.webhook set on_until = 'infinity', events = null where app = 'hooked';
 insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "erased-rings", "from": "x"}',
   '[{"userId": "leaves", "fcmToken": "leaving-token-0123456789"}, {"userId": "stays", "fcmToken": "staying-token-0123456789"}]'),
   ('hooked', '{"callId": "erased-declined", "from": "x"}', '[{"userId": "leaves", "fcmToken": "leaving-token-0123456780"}, "stays"]');

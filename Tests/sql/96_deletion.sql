@@ -7,6 +7,7 @@ create function pg_temp.left_of(p_id bigint) returns text language sql as $$
 create function pg_temp.belongings(p_id bigint) returns void language sql as $$
   insert into push.ring_reports (outbox_id, user_id) values (p_id, 'u1');
   insert into push.escalations (outbox_id, n, user_id) values (p_id, 1, 'u1');
+  insert into push.unreached (app, user_id, outbox_id) values ('default', 'u1', p_id);
   insert into push.follow_ups (outbox_id, why, due_at) values (p_id, 'unheard', now() + interval '1 hour') $$;
 
 select test.call('d1', 3) as d1 \gset
@@ -33,6 +34,12 @@ select test.equal('a deletion of owed calls is recorded', (select concat_ws(' ',
 select test.equal('to gateways it has ended', push.ended(array[:d1, :d2]::bigint[]), array[:d1]::bigint[]);
 select test.equal('its history stays', (select count(*) from push.history where outbox_id = :d1), 2::bigint);
 select test.equal('other calls are not touched', pg_temp.left_of(:d2), '3 1 1 1');
+select test.call('d-unreached', 1) as d_unreached \gset
+select pg_temp.belongings(:d_unreached);
+delete from push.delivery where outbox_id = :d_unreached;
+delete from push.outbox where id = :d_unreached;
+select test.equal('a deleted call of which nothing was owed leaves no user whom it has not reached',
+  (select count(*) from push.unreached where outbox_id = :d_unreached), 0::bigint);
 select test.equal('deliveries that a gateway held are deleted: their settlement finds nothing', test.settle(:g, :d1, 0, 1), 0::bigint);
 select test.equal('it may be enqueued again', (select duplicate || ' ' || deliveries
   from push.enqueue_call('{"callId": "d1", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
@@ -52,7 +59,7 @@ select test.equal('a deletion of calls without deliveries, as by retention, is n
 truncate push.outbox;
 select test.equal('so is a TRUNCATE', (select action from push.audit order by id desc limit 1), 'truncate_calls');
 select test.equal('after a TRUNCATE nothing is left of any call', (select count(*) from push.delivery) + (select count(*) from push.ring_reports)
-  + (select count(*) from push.escalations)
+  + (select count(*) from push.escalations) + (select count(*) from push.unreached)
   + (select count(*) from push.follow_ups) + (select count(*) from push.call_key), 0::bigint);
 truncate push.outbox, push.delivery;
 select test.equal('a call can be enqueued after it', (select duplicate || ' ' || deliveries

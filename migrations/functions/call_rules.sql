@@ -62,23 +62,23 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_held bigint[];
 begin
-  if exists (select from push.webhook w where w.is_on) then
+  if exists (select from push.webhook w where w.on_until > statement_timestamp()) then
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id,
       s.user_id, coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
       jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
     from new_calls n join old_calls o on o.id = n.id
     cross join lateral jsonb_each(n.declined) s(user_id, said)
+    cross join lateral push.hook_of(n.app, 'call.declined')
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
       -- A user who is erased has not declined, or not now.
       and s.user_id <> '[erased]' and not s.said ? 'erases'
-      and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
       'call.' || n.state, n.id, n.answered_by, n.ended_at, push.call_data(row(n.*)::push.outbox)
-    from new_calls n join old_calls o on o.id = n.id
-    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
+    from new_calls n join old_calls o on o.id = n.id cross join lateral push.hook_of(n.app, 'call.' || n.state)
+    where o.state = 'ringing' and n.state <> 'ringing'
     on conflict do nothing;
   end if;
   with changed as materialized (

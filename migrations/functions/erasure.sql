@@ -8,8 +8,9 @@
 -- needs the user, or that may follow (push.follow_ups). What nobody owes any more cannot come back, because everything that makes a
 -- push has the call's row locked.
 --
--- push.erase_user and the job "erase", which any gateway runs, take the same steps of limited time. Nothing here waits for a lock: rows
--- that another session has locked are skipped and looked at again.
+-- push.erase_user and the job "erase", which any gateway runs, take the same steps of limited time. If another session has locked a row of
+-- a call, what was done to the call is undone after 10 ms, and the call is looked at again. Other rows that are locked are skipped and
+-- looked at again.
 
 -- Once: release 0.1.0 knew a user by digest only. The user is found in the calls that wait; if none names the user, nothing
 -- has to be masked in them. A call is masked together with erased_at (push.check_call), which no backend may write.
@@ -26,7 +27,6 @@ begin
     from unnest(e.waiting || e.rang) w(id) join push.outbox o on o.id = w.id cross join lateral (
       select case jsonb_typeof(r) when 'string' then r #>> '{}' else r ->> 'userId' end from jsonb_array_elements(o.recipients) r
       union all select jsonb_object_keys(o.declined) union all select o.answered_by union all select o.payload ->> 'from'
-      union all select d.user_id from push.delivery d where d.outbox_id = o.id
     ) n(name)
     where sha256(convert_to(n.name, 'UTF8')) = e.user_digest limit 1)
   where e.finished_at is null;
@@ -35,14 +35,9 @@ end
 $$;
 comment on column push.outbox.erased_at is 'when push.erase_user last masked a user in it; null: never';
 comment on column push.erasure.user_id is 'the backend''s id of the user; null: it is finished';
-comment on column push.erasure.after_id is 'push.outbox.id up to which calls were looked through';
 comment on column push.erasure.until_id is 'push.outbox.id down to which calls were looked through';
-comment on column push.erasure.scanned_at is 'when all calls and all of history had been looked through; null: not yet';
 comment on column push.erasure.found is 'calls (push.outbox.id) that name the user and are looked at next';
-comment on column push.erasure.waiting is
-  'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway looks at them again';
 comment on column push.erasure.has_locked is 'whether rows outside of calls were locked; they are removed when it is finished';
-comment on column push.erasure.looked_at is 'when a gateway last continued it';
 
 -- Masks ---------------------------------------------------------------------------------------------------------------
 
@@ -81,28 +76,14 @@ comment on function push.add_counts is 'adds to the counts of an erasure. p_coun
 -- A token that two recipients share is one delivery, which belongs to the first of them. Without this, erasing the first would silence
 -- the second. The other user gets a delivery with a number of its own: a gateway may have the former one in its memory and end it,
 -- as the first user has declined. What people see is left alone if it may be on its way: they would see it twice.
-create or replace function push.hand_over(p_call push.outbox, p_user_id text) returns boolean
+drop function if exists push.hand_over(push.outbox, text);  -- of schemas between release 0.1.0 and this one, with another result
+create or replace function push.hand_over(p_call push.outbox, p_user_id text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_since constant timestamptz := p_call.created_at - interval '1 hour';
-  v_owed  constant tid[] := array(
-    select d.ctid from push.delivery d
-    where d.outbox_id = p_call.id and d.user_id = p_user_id
-      and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
-    for update skip locked);
-  -- While the call rings, its cancels go to the user that history names.
-  v_sent  constant int[] := array(
-    select h.n from push.history h
-    where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
-    for no key update skip locked);
 begin
-  if p_call.ended_at is null and exists (
-    select from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 and d.ctid <> all (v_owed)
-    union all
-    select from push.history h
-      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0 and h.n <> all (v_sent)) then
-    return false;
-  end if;
+  -- What a gateway is about to settle is in history afterwards.
+  perform from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 for update;
   with other as materialized (
     select distinct on (t.provider, k.key) t.provider, k.key, t.token, n.name, t.locale, push.recipient_data(e.entry) as data
     from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
@@ -118,11 +99,14 @@ begin
       and e.entry -> 'notificationEnabled' is distinct from 'false'
     order by t.provider, k.key, e.i
   ), told as (
+    -- While the call rings, its cancels go to the user that history names.
     update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
-      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
+      where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
         and coalesce(push.token_key(x.provider, h.token) = x.key, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
-    delete from push.delivery d using other x where d.ctid = any (v_owed) and push.token_key(x.provider, d.token) = x.key
+    delete from push.delivery d using other x
+      where d.outbox_id = p_call.id and d.user_id = p_user_id and push.token_key(x.provider, d.token) = x.key
+        and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
       returning d.*, x.name, x.locale as said, x.data as given
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
@@ -130,21 +114,16 @@ begin
   select g.outbox_id, (select max(p.last_n) from push.pushes_of(array[p_call.id]) p) + row_number() over (order by g.n), g.kind,
     clock_timestamp(), clock_timestamp(), g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
   from gone g;
-  if found then
-    perform push.ring_doorbell();
-  end if;
-  return true;
+  perform push.ring_doorbell() where found;
 end
 $$;
-comment on function push.hand_over is 'hands what is owed to a user, on tokens that others have too, over to them; false: a row is locked';
+comment on function push.hand_over is 'hands what is owed to a user, on tokens that others have too, over to them';
 
--- Entries of recipients lose tokens, locale and data, and a payload that names the user keeps only its ids. If a row of history is
--- locked, the call waits.
+-- Entries of recipients lose tokens, locale and data, and a payload that names the user keeps only its ids.
 create or replace function push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamptz) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_user   constant text := p_erasure.user_id;
-  v_counts jsonb;
+  v_user constant text := p_erasure.user_id;
 begin
   p_call.recipients := coalesce((
     select jsonb_agg(case when push.entry_user(e.entry) = v_user then '"[erased]"' else push.mask_user(e.entry, v_user) end order by e.i)
@@ -165,9 +144,7 @@ begin
   with history as (
     update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
         provider_message_id = null
-      where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
-        select x.n from push.history x where x.outbox_id = p_id and x.finished_at >= p_since and x.user_id = v_user
-        for no key update skip locked))
+      where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user
       returning 1
   ), reports as (
     delete from push.ring_reports r where r.outbox_id = p_id and r.user_id = v_user returning 1
@@ -181,33 +158,30 @@ begin
         (p_call.recipients, p_call.declined, p_call.answered_by, p_call.answered_device, p_call.payload)
       returning 1
   )
-  select jsonb_build_object('history', array[0, (select count(*) from history)], 'ring_reports', array[(select count(*) from reports), 0],
-      'escalations', array[0, (select count(*) from escalated)], 'outbox', array[0, (select count(*) from call)])
-    into v_counts;
-  p_erasure.counts := push.add_counts(p_erasure.counts, v_counts);
-  if not exists (select from push.history h where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user) then
-    p_erasure.waiting := array_remove(p_erasure.waiting, p_id);
-  end if;
+  select push.add_counts(p_erasure.counts, jsonb_build_object('history', array[0, (select count(*) from history)],
+      'ring_reports', array[(select count(*) from reports), 0], 'escalations', array[0, (select count(*) from escalated)],
+      'outbox', array[0, (select count(*) from call)]))
+    into p_erasure.counts;
+  p_erasure.waiting := array_remove(p_erasure.waiting, p_id);
   return p_erasure;
 end
 $$;
 comment on function push.mask_rows is 'masks the user in a call, which is locked, and in its other rows';
 
 create or replace function push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) returns push.erasure
-language plpgsql volatile set search_path = push, pg_temp as $$
+language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '10ms' as $$
 declare
   v_user   constant text := p_erasure.user_id;
   v_call   push.outbox;
   v_since  timestamptz;
-  v_gone   push.delivery[];
+  v_former push.erasure;
   v_is_recipient boolean;
 begin
   -- It waits, unless it is masked below.
   p_erasure.waiting := array_remove(p_erasure.waiting, p_outbox_id) || p_outbox_id;
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
-  if not found and exists (select from push.outbox o where o.id = p_outbox_id) or not push.hand_over(v_call, v_user) then
-    return p_erasure;
-  end if;
+  v_former := p_erasure;
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update;
+  perform push.hand_over(v_call, v_user);
   -- Of a call that was deleted, only the history is left.
   v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
   p_erasure.token_hashes := array_remove(array(
@@ -235,14 +209,12 @@ begin
   -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
   -- must not ring without an end.
   with gone as (
-    delete from push.delivery d where d.ctid = any (array(
-      select x.ctid from push.delivery x
-      where x.outbox_id = p_outbox_id and x.user_id = v_user and x.state in (0, 2) and x.kind in (2, 3) for update skip locked))
-    returning d
+    delete from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = v_user and d.state in (0, 2) and d.kind in (2, 3)
+      returning d
   )
-  select array_agg(g.d) into v_gone from gone g;
-  p_erasure.counts := push.add_counts(p_erasure.counts,
-    jsonb_build_object('delivery', array[coalesce(push.bury(v_gone, 2, 'UserErased'), 0), 0]));
+  select push.add_counts(p_erasure.counts,
+      jsonb_build_object('delivery', array[coalesce(push.bury(array_agg(g.d), 2, 'UserErased'), 0), 0]))
+    into p_erasure.counts from gone g;
 
   if v_call.id is not null and v_call.ended_at is null
     or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
@@ -254,6 +226,7 @@ begin
     return p_erasure;
   end if;
   return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
+exception when lock_not_available then return v_former;
 end
 $$;
 comment on function push.erase_from_call is 'masks the user in one call, or declines it if it rings; it waits while something is owed';
@@ -269,18 +242,16 @@ declare
   v_user  constant text := p_erasure.user_id;
   v_text  constant text := to_jsonb(v_user)::text;
   v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
-  v_first bigint;
-  v_last  bigint;
+  v_are_left boolean;
   v_table text;
 begin
-  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
+  select greatest(max(o.id), p_erasure.after_id), least(min(o.id), p_erasure.until_id), count(*) > 0,
+      coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
       o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
-    into v_last, v_first, p_erasure.found
+    into p_erasure.after_id, p_erasure.until_id, v_are_left, p_erasure.found
     from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
       union all (select * from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)) o;
-  if v_last is not null then
-    p_erasure.after_id := greatest(v_last, p_erasure.after_id);
-    p_erasure.until_id := least(v_first, p_erasure.until_id);
+  if v_are_left then
     return p_erasure;
   end if;
   v_table := (
@@ -337,19 +308,17 @@ begin
   end loop;
   p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('receipt_batch', array[v_removed, 0]));
 
-  p_erasure.has_locked := false;
+  p_erasure.has_locked := exists (select from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id));
   for v_table in select * from (values
-    ('devices', 'x.token', 'x.user_id = $2 and x.registered_at <= $4'),
-    ('token_invalidations', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
-    ('quarantined_tokens', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
-    ('webhook_event', 'x.data ->> ''token''', 'x.type = ''token.dead'' and (x.user_id = $2 or x.user_id is null '
-      'and hashtextextended(x.data ->> ''token'', 0) = any ($3))')
-  ) t(name, token, is_users) loop
-    execute format('with seen as materialized (select x.ctid as tid from push.%1$I x where x.app = $1 and %3$s), gone as (
+    ('devices', 'x.token', 'x.registered_at <= $4'), ('token_invalidations', 'x.token', 'true'), ('quarantined_tokens', 'x.token', 'true'),
+    ('webhook_event', 'x.data ->> ''token''', 'x.type = ''token.dead''')
+  ) t(name, token, is_meant) loop
+    execute format('with seen as materialized (select x.ctid as tid from push.%1$I x where x.app = $1 and %3$s
+          and (x.user_id = $2 or x.user_id is null and hashtextextended(%2$s, 0) = any ($3))), gone as (
         delete from push.%1$I x where x.ctid = any (array(select l.ctid from push.%1$I l
           where l.ctid = any (array(select s.tid from seen s)) for update skip locked)) returning hashtextextended(%2$s, 0) as hash)
       select (select count(*) from seen), count(*), coalesce(array_agg(g.hash), ''{}'') from gone g',
-      v_table.name, v_table.token, v_table.is_users)
+      v_table.name, v_table.token, v_table.is_meant)
       into v_seen, v_removed, v_hashes using p_erasure.app, v_user, p_erasure.token_hashes, p_erasure.asked_at;
     p_erasure.token_hashes := array(select unnest(p_erasure.token_hashes) union select unnest(v_hashes));
     p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object(v_table.name, array[v_removed, 0]));
@@ -365,7 +334,6 @@ begin
   get diagnostics v_masked = row_count;
   p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('webhook_event', array[0, v_masked]));
   p_erasure.has_locked := p_erasure.has_locked
-    or exists (select from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id))
     or exists (select from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user);
   return p_erasure;
 end
@@ -386,7 +354,6 @@ declare
   v_call    bigint;
   v_user    constant text := p_erasure.user_id;
   v_app     constant text := p_erasure.app;
-  v_quoted  constant text := to_jsonb(v_user)::text;
   -- Members of push.audit.detail that the actions write themselves.
   c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
 begin
@@ -413,19 +380,20 @@ begin
     -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
     -- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
     p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
-    with line as (
-      select x.id, case when v_user <> v_app and x.action in ('void_call', 'requeue')
-            and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app)
-          then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
-        push.mask_user(x.detail - c_own, v_user, true)
-          || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-      from push.audit x
-      where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
-        and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
-      for no key update skip locked
-    ), masked as (
-      update push.audit a set target = l.target, detail = l.detail
-        from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail)
+    with masked as (
+      update push.audit a set target = l.target, detail = l.detail from (
+        select x.id, case when v_user <> v_app and x.action in ('void_call', 'requeue')
+              and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app)
+            then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}')
+            else x.target end as target,
+          push.mask_user(x.detail - c_own, v_user, true)
+            || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+        from push.audit x
+        where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+          and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, btrim(to_jsonb(v_user)::text, '"')) > 0)
+        for no key update skip locked
+      ) l
+      where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail)
       returning 1
     )
     select push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, count(*)])) into p_erasure.counts from masked;

@@ -233,7 +233,7 @@ begin
         with used as (
           select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
             case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
-          from push.quota_uses() u where u."limit" is not null
+          from push.quotas u where u."limit" is not null
         ), said as (
           select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
         )

@@ -50,7 +50,6 @@ begin
     when 'escalate' then v_more := push.bypass(500) >= 500;
     when 'prune' then
       perform push.prune();
-      -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.
       v_more := push.trim_webhooks() >= 5000 or exists (select from push.prune_cursor c where c.after_id > 0);
     when 'erase' then v_more := push.finish_erasures();
     when 'ensure_partitions' then perform push.ensure_partitions();

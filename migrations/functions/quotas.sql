@@ -111,9 +111,7 @@ language plpgsql volatile as $$
 declare
   v_minute bigint := floor(date_part('epoch', clock_timestamp()) / 60);
 begin
-  if pg_sequence_last_value(p_meter) is distinct from push.meter_at(pg_sequence_last_value(p_meter), v_minute)
-    or pg_sequence_last_value(p_meter) is null
-  then
+  if pg_sequence_last_value(p_meter) is distinct from push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute) then
     -- Read and written within one expression: of sessions that begin a minute at the same moment, one may lose what the other
     -- counts within these microseconds.
     perform setval(p_meter, push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute));
@@ -307,27 +305,24 @@ comment on function push.set_quota is
 
 -- What is seen ----------------------------------------------------------------------------------------------------------
 
-create or replace function push.quota_uses()
-returns table (
-  app text, what text, "limit" int, used int, refusals int, refused_at timestamptz, configured int, set_to int, set_at timestamptz,
-  set_by text, note text
-)
+create or replace function push.quota_uses(p_quota push.quota)
+returns table (what text, "limit" int, used int, refusals int, refused_at timestamptz, configured int, set_to int)
 language sql stable security definer set search_path = push, pg_temp as $$
-  select q.app, k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
-      pg_sequence_last_value(push.meter(q.id, k.what)))).used,
-    (push.read_meter(null, pg_sequence_last_value(push.meter(q.id, 'refusals')))).used,
-    least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
-    k.configured, k.set_to, q.set_at, q.set_by, q.note
-  from push.quota q
+  select k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, k.what || '_returned')),
+      pg_sequence_last_value(push.meter(p_quota.id, k.what)))).used,
+    (push.read_meter(null, m.refusals)).used, least(to_timestamp(60 * (n.next - ((n.next - (m.refusals >> 44)) & 524287))), clock_timestamp()),
+    k.configured, k.set_to
+  from unnest((push.meter_names())[:3], p_quota.limits, p_quota.configured, p_quota.set_to) k(what, "limit", configured, set_to)
+  cross join pg_sequence_last_value(push.meter(p_quota.id, 'refusals')) m(refusals)
   cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint + 1) n(next)
-  cross join unnest((push.meter_names())[:3], q.limits, q.configured, q.set_to) k(what, "limit", configured, set_to)
-  where not pg_is_in_recovery()
 $$;
-comment on function push.quota_uses is
-  'the quotas and their use, one row for each app and limit, also where there is none now. For push.quotas and push.observe';
+comment on function push.quota_uses(push.quota) is
+  'the quota of an app and its use, one row for each limit, also where there is none now. For push.quotas. p_quota: the app''s row';
 
 create or replace view push.quotas as
-select * from push.quota_uses() u where u."limit" is not null or u.configured is not null order by u.app, u.what;
+select q.app, u.*, q.set_at, q.set_by, q.note from push.quota q cross join lateral push.quota_uses(q) u
+where not pg_is_in_recovery() and (u."limit" is not null or u.configured is not null) order by q.app, u.what;
+drop function if exists push.quota_uses();  -- of schemas between release 0.1.0 and this one
 comment on view push.quotas is
   'how much each app with a quota may enqueue in a minute, and how much it has; no rows if no app has one. push.set_quota '
   'changes a quota';

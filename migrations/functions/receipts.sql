@@ -4,6 +4,15 @@
 -- Settled tickets are removed from their batch; tickets to look up again become a new batch. Few batches are being looked
 -- up at a time, and an index finds those; tickets have no index.
 
+do $$
+begin
+  if not exists (select from pg_attribute a where a.attrelid = 'push.receipt_batch'::regclass and a.attname = 'tickets') then
+    alter table push.receipt_batch add tickets int generated always as (cardinality(ticket)) stored;
+  end if;
+end
+$$;
+comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';
+
 create or replace function push.claim_receipts(p_app text, p_max int, p_lease_ms int)
 returns table (ticket text, outbox_id bigint, n int, token text, sent_at timestamptz)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -125,7 +134,7 @@ begin
         v_failed.outbox_id, v_failed.user_id, clock_timestamp(), jsonb_build_object('app', p_app,
           'callId', (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), 'n', v_failed.n, 'userId', v_failed.user_id,
           'device', coalesce(push.mask(v_failed.token), v_failed.device), 'provider', 'expo', 'reason', v_gone.reason)
-      where push.wants_event(p_app, 'delivery.receipt')
+      from push.hook_of(p_app, 'delivery.receipt')
       on conflict do nothing;
     end if;
   end loop;

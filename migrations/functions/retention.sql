@@ -12,7 +12,7 @@ declare
   v_owing  bigint[];
 begin
   if tg_op = 'TRUNCATE' then
-    foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
+    foreach v_table in array '{delivery,ring_reports,escalations,unreached,follow_ups,call_key}'::text[] loop
       begin
         execute format('truncate push.%I', v_table);
       exception when object_in_use then
@@ -36,6 +36,7 @@ begin
   end if;
   delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
   delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));
+  delete from push.unreached u where u.outbox_id = any (array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
@@ -80,8 +81,6 @@ begin
       limit 25 for update skip locked
     ) x
     where l.provider = 'expo'));
-  -- Events that no receiver has acknowledged.
-  perform push.trim_webhooks();
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
@@ -93,27 +92,22 @@ end
 $$;
 comment on function push.prune_others is 'deletes what is too old in other tables than that of calls, in small bites';
 
--- A step reads calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
+-- A step reads twenty calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
 -- ends at a step in which every call is too young. The next step continues after the last number, so an old call that is
 -- still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten minutes later, or
 -- when a new day has begun: until then only calls that were still owed would be left.
 create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
-  -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
-  -- takes about 10 to 20 % of it: a call may have a thousand reports.
+  -- c_bite limits the time of one call of this function, and c_step that of a step: a call may have a thousand reports.
   c_bite   constant interval := '25 ms';
+  c_step   constant int := 20;
   c_pause  constant interval := '10 minutes';
   -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
   v_begun  timestamptz := clock_timestamp();
-  v_step   int := 20;
-  v_from   timestamptz;
-  v_took   interval;
   v_cursor push.prune_cursor;
-  v_seen   int;
-  v_last   bigint;
   v_oldest timestamptz;
   v_done   bigint[];
   v_pruned bigint := 0;
@@ -125,37 +119,29 @@ begin
     return 0;
   end if;
   loop
-    v_from := clock_timestamp();
-    select count(*), max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done)
-      into v_seen, v_last, v_oldest, v_done
+    select max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done) into v_cursor.after_id, v_oldest, v_done
       from (
         select o.id, o.created_at, o.created_at < v_before and o.ended_at is not null
           and (select true from push.delivery d where d.outbox_id = o.id limit 1) is null as is_done
         from push.outbox o
         where o.id > v_cursor.after_id
         order by o.id
-        limit least(v_step, p_max - v_pruned)
+        limit least(c_step, p_max - v_pruned)
       ) b;
-    if v_seen = 0 or v_oldest >= v_before then
+    if coalesce(v_oldest >= v_before, true) then
       v_cursor.after_id := 0;
       v_cursor.until := v_before;
       v_cursor.ended_at := clock_timestamp();
       exit;
     end if;
-    v_cursor.after_id := v_last;
-    if v_done is not null then
-      -- The trigger drop_calls deletes their other rows.
-      with gone as (
-        delete from push.outbox o where o.id = any (array(
-          select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
-        returning 1
-      )
-      select v_pruned + count(*) into v_pruned from gone;
-    end if;
+    -- The trigger drop_calls deletes their other rows.
+    with gone as (
+      delete from push.outbox o where o.id = any (array(
+        select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
+      returning 1
+    )
+    select v_pruned + count(*) into v_pruned from gone;
     exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
-    v_took := clock_timestamp() - v_from;
-    v_step := case when v_took > c_bite / 5 then greatest(v_step / 4, 1) when v_took > c_bite / 10 then v_step
-      else least(v_step * 2, 500) end;
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;

@@ -63,11 +63,12 @@ begin
     group by 1, 2, 3, 4, 5, 6, 7, 9;
   -- What quotas have refused since the last call, at most of the last two minutes. Each refusal is counted by one gateway.
   what := 'refused';
-  for v_id, app in select q.id, q.app from push.quota q loop
+  for v_id, app in
+    select q.id, q.app from push.quota q
+    where pg_sequence_last_value(push.meter(q.id, 'refusals')) is distinct from pg_sequence_last_value(push.meter(q.id, 'refusals_seen'))
+    for no key update skip locked
+  loop
     v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
-    continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
-    perform from push.quota q where q.id = v_id for no key update skip locked;
-    continue when not found;
     v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
     perform setval(push.meter(v_id, 'refusals_seen'), v_value);
     count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
@@ -101,44 +102,25 @@ comment on function push.lock_table_used is
 create or replace function push.observe()
 returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
 language sql stable security definer set search_path = push, pg_temp as $$
-  with owed as materialized (
-    select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest
-    from push.count_owed(5000, false) d
-    group by d.lane, d.kind, d.state
-  ), receipts as materialized (
-    -- Counting tickets reads the batches. With more than fifty batches, the average of fifty is used for the others.
-    select b.app, b.is_overdue, case when b.count <= 50 then t.sum else b.count * t.avg end as count
+  select x.what, l.app, l.channel, d.kind, d.state, x.value::double precision
     from (
-      -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
-      select r.app, r.due_at < now() - interval '1 minute' or r.attempts > 3 as is_overdue, count(*) as count
-      from push.receipt_batch r
-      group by 1, 2
-    ) b
-    cross join lateral (
-      select sum(cardinality(r.n)), avg(cardinality(r.n))
-      from (
-        select r.n from push.receipt_batch r
-        where r.app = b.app and (r.due_at < now() - interval '1 minute' or r.attempts > 3) = b.is_overdue
-        limit 50
-      ) r
-    ) t
-  )
-  select 'pending', l.app, l.channel, d.kind, d.state, d.count::double precision
-    from owed d join push.lane l on l.id = d.lane
-  union all
-  select 'oldest_ready', l.app, l.channel, d.kind, d.state,
-      greatest(0, extract(epoch from clock_timestamp() - d.oldest))
-    from owed d join push.lane l on l.id = d.lane
-    where d.state = 0
+      select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest from push.count_owed(5000, false) d group by 1, 2, 3
+    ) d
+    join push.lane l on l.id = d.lane
+    cross join lateral (values ('pending', true, d.count),
+      ('oldest_ready', d.state = 0, greatest(0, extract(epoch from clock_timestamp() - d.oldest)))) x(what, is_so, value)
+    where x.is_so
   union all
   select x.what, l.app, l.channel, null, null, x.is_so::int
     from push.lane l cross join lateral (values ('paused', l.paused), ('held', l.invalidation_held_at is not null)) x(what, is_so)
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
   union all
-  select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
-  union all
-  select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+  select x.what, r.app, null, null, null, sum(r.tickets)
+    from push.receipt_batch r cross join lateral (
+      -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
+      values ('receipts_pending', true), ('receipts_overdue', r.due_at < now() - interval '1 minute' or r.attempts > 3)) x(what, is_so)
+    where x.is_so group by x.what, r.app
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.api_keys k
     where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
@@ -146,12 +128,12 @@ language sql stable security definer set search_path = push, pg_temp as $$
     group by k.app
   union all
   select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
-    from push.quota_uses() u where u."limit" is not null
+    from push.quotas u where u."limit" is not null
 $$;
 comment on function push.observe is
   'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane '
   'with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest '
   'delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, '
-  'receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates '
-  'for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, '
+  'receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys '
+  'of the HTTP API with less than 30 days left), quota_calls, '
   'quota_notifications and quota_recipients (the used part of a quota)';

@@ -76,15 +76,14 @@ begin
     from (select t.app, t.provider, push.push_service(t.provider, t.token) as service from tokens t) t
     group by t.app, t.provider, t.service;
   end if;
-  if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.is_on) then
+  if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.on_until > statement_timestamp()) then
     return null;
   elsif tg_op = 'INSERT' then
     insert into push.webhook_event (event, app, type, user_id, at, data)
     select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
       t.user_id, t.invalidated_at,
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from tokens t
-    where push.wants_event(t.app, 'token.dead')
+    from tokens t cross join lateral push.hook_of(t.app, 'token.dead')
     on conflict do nothing;
   else
     -- They live again: their phones have registered them again, invalidation was put on hold, or an operator has deleted the rows. A

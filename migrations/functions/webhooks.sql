@@ -13,7 +13,7 @@
 
 create table if not exists push.webhook (
   app           text primary key,
-  is_on         boolean not null default true,
+  on_until      timestamptz not null default 'infinity',
   host          text not null,
   url_digest    text not null,
   events        text[],
@@ -28,24 +28,24 @@ create table if not exists push.webhook (
   last_reason   text,
   last_at       timestamptz,
   dropped       bigint not null default 0,
-  off_at        timestamptz,
-  lent_at       timestamptz,
   constraint webhook_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
   constraint webhook_events_known check (events <@ array['delivery.finished', 'delivery.receipt', 'call.answered', 'call.declined',
     'call.ended', 'call.missed', 'token.dead'] and cardinality(events) > 0),
   constraint webhook_failing check ((failing_since is null) = (failures = 0))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- Of schemas between release 0.1.0 and this one.
+alter table push.webhook add column if not exists on_until timestamptz not null default 'infinity', drop column if exists is_on cascade,
+  drop column if exists off_at cascade, drop column if exists lent_at cascade;
+drop function if exists push.wants_event, push.first_events,
+  push.note_webhook(text, text, boolean, boolean, int, int, boolean, int, text);
 -- So that the triggers find in one look-up whether any app has a webhook.
-create index if not exists webhook_on on push.webhook (is_on);
+create index if not exists webhook_on on push.webhook (on_until);
 comment on table push.webhook is
   'one app whose backend is told of events over HTTP, as the configuration of a gateway says. People read push.webhooks';
 comment on column push.webhook.app is 'name of the app';
-comment on column push.webhook.is_on is 'whether the configuration has a webhook for the app; if not, nothing is recorded';
-comment on column push.webhook.off_at is
-  'when a replica without a webhook for the app registered, or when no replica had served the app for 24 hours; null: the '
-  'replica that registered last has one';
-comment on column push.webhook.lent_at is
-  'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
+comment on column push.webhook.on_until is
+  'infinity: the replica that registered last has the webhook; else until when it is on all the same: a minute after the last claim of a '
+  'replica that has it. Afterwards nothing is recorded';
 comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
 comment on column push.webhook.url_digest is
   'SHA-256 of the URL, in hex: failures of another URL do not count, and another URL ends the state that 410 has caused';
@@ -138,16 +138,18 @@ create or replace function push.webhook_id(variadic p_parts text[]) returns text
 $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 comment on function push.webhook_id is 'the id of an event, from what makes it unique: a time included, as numbers may repeat';
 
-create or replace function push.wants_event(p_app text, p_type text) returns boolean language sql stable as $$
-  select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
+-- The planner puts it into the query around it.
+create or replace function push.hook_of(p_app text, p_type text) returns setof text language sql stable as $$
+  select w.app from push.webhook w
+  where w.app = p_app and w.on_until > statement_timestamp() and (w.events is null or p_type = any (w.events)) offset 0
 $$;
-comment on function push.wants_event is 'whether events of this type are recorded for the app';
+comment on function push.hook_of is 'the app itself, if events of this type are recorded for it; otherwise no row';
 
 -- It has no SET clause, because applying one would cost more than the rest while no app has a webhook. It needs neither that
 -- nor SECURITY DEFINER: rows are inserted only by functions of this schema, with their owner's rights and search path.
 create or replace function push.announce_deliveries() returns trigger language plpgsql as $$
 begin
-  if exists (select from push.webhook w where w.is_on) then
+  if exists (select from push.webhook w where w.on_until > statement_timestamp()) then
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
@@ -155,9 +157,7 @@ begin
     from new_rows h
     left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
-    cross join lateral (
-      select from push.webhook w where w.app = l.app and w.is_on and (w.events is null or 'delivery.finished' = any (w.events)) offset 0
-    ) w
+    cross join lateral push.hook_of(l.app, 'delivery.finished')
     on conflict do nothing;
   end if;
   return null;
@@ -181,31 +181,26 @@ declare
 begin
   -- An unchanged row is not written.
   for v_hook in
-    select c.*
-    from (
-      select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
-      from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
-    ) c
+    select c.app, c.host, c.url_digest, t.events
+    from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+    cross join lateral (select string_to_array(c.events, ',')) t(events)
     left join push.webhook w on w.app = c.app
-    where case when c.host is null then w.is_on else w.app is null or w.off_at is not null
-      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
+    where case when c.host is null then w.on_until > clock_timestamp()
+      else (w.on_until, w.host, w.url_digest, w.events) is distinct from ('infinity', c.host, c.url_digest, t.events) end
     order by c.app
   loop
     begin
       if v_hook.host is null then
-        update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-          where w.app = v_hook.app and w.is_on;
+        update push.webhook w set on_until = clock_timestamp(), changed_at = clock_timestamp() where w.app = v_hook.app;
         continue;
       end if;
-      insert into push.webhook as w (app, host, url_digest, events)
-      values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
-      on conflict (app) do update
-        set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
-          changed_at = clock_timestamp(),
-          gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
-          failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
-          failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end;
+      -- Another URL begins anew.
+      update push.webhook w set gone_at = null, failing_since = null, failures = 0, retry_at = null
+        where w.app = v_hook.app and w.url_digest <> v_hook.url_digest;
+      insert into push.webhook (app, host, url_digest, events) values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
+        on conflict (app) do update
+          set on_until = 'infinity', host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
+            changed_at = clock_timestamp();
     exception
       -- An operator has the app paused, or another replica has just written it, in a transaction that is open. It is left out, and the
       -- others are not. There may be many such apps: only for the first one it waits.
@@ -222,53 +217,7 @@ comment on function push.set_webhooks is
   'app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are '
   'left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
--- Those behind another event of their call are put off until its due time, so they are not examined again before then.
-create or replace function push.first_events(p_app text, p_now timestamptz, p_room int) returns bigint[]
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  -- Maximum number of due events that are examined.
-  c_scan constant int := 500;
-  v_mine bigint[];
-begin
-  with due as materialized (
-    select e.id, e.outbox_id from push.webhook_event e
-    where e.app = p_app and e.due_at <= p_now
-    order by e.due_at
-    limit c_scan
-  ), judged as materialized (
-    select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, p_now) as first_due_at
-    from due d left join lateral (
-      select f.id, f.due_at from push.webhook_event f
-      where f.outbox_id = d.outbox_id
-      order by f.outbox_id, f.id
-      limit 1
-    ) f on true
-  ), behind as (
-    update push.webhook_event e set due_at = b.first_due_at
-    from (
-      select x.id, j.first_due_at
-      from judged j cross join lateral (
-        select x.id from push.webhook_event x where x.id = j.id and x.due_at <= p_now for no key update skip locked
-      ) x
-      where j.first_id <> j.id and j.first_due_at > p_now
-    ) b
-    where e.id = b.id
-  )
-  select array_agg(m.id) into v_mine
-  from (
-    select x.id
-    from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= p_now) j
-    cross join lateral (
-      select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= p_now for no key update skip locked
-    ) x
-    order by j.first_due_at, x.id
-    limit p_room
-  ) m;
-  return v_mine;
-end
-$$;
-comment on function push.first_events is 'locks the due events of an app that are the first of their calls; null: none';
-
+-- Events behind another one of their call are put off until its due time, so they are not examined again before then.
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, tries int, event text, body text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -276,43 +225,56 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
+  -- Maximum number of due events that are examined.
+  c_scan constant int := 500;
   v_now  timestamptz;
-  v_hook push.webhook;
-  v_app  text;
-  v_room int;
-  v_mine bigint[];
   v_due  timestamptz;
+  v_hook push.webhook;
+  v_mine bigint[];
 begin
   for v_i in 1..cardinality(p_app) loop
-    v_app := p_app[v_i];
-    select w.* into v_hook from push.webhook w where w.app = v_app;
+    select w.* into v_hook from push.webhook w where w.app = p_app[v_i];
     v_now := clock_timestamp();
     -- Another replica has no webhook for the app. It stays on as long as one that has it claims.
-    if v_hook.off_at is not null and coalesce(v_hook.lent_at, '-infinity') < v_now - interval '10 s' then
-      update push.webhook w set is_on = true, lent_at = v_now
-        where w.app = (select x.app from push.webhook x where x.app = v_app and x.off_at is not null for no key update skip locked);
-      v_hook.is_on := v_hook.is_on or found;
+    if v_hook.on_until < v_now + interval '50 s' then
+      update push.webhook w set on_until = v_now + interval '1 minute'
+        where w.app = (select x.app from push.webhook x where x.app = v_hook.app and x.on_until < 'infinity' for no key update skip locked);
+      v_hook.on_until := greatest(v_hook.on_until, case when found then v_now + interval '1 minute' end);
     end if;
     -- 410 stops the replicas with the URL that answered it.
-    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
+    continue when v_hook.app is null or v_hook.on_until <= v_now or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
       or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
-    v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
-    v_mine := push.first_events(v_app, v_now, v_room);
-    continue when v_mine is null;
+    with due as materialized (
+      select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
+      from (
+        select e.id, e.outbox_id from push.webhook_event e where e.app = v_hook.app and e.due_at <= v_now order by e.due_at limit c_scan
+      ) d left join lateral (
+        select f.id, f.due_at from push.webhook_event f where f.outbox_id = d.outbox_id order by f.outbox_id, f.id limit 1
+      ) f on true
+    ), behind as (
+      update push.webhook_event e set due_at = d.first_due_at
+      from due d cross join lateral (
+        select x.ctid as tid, x.due_at from push.webhook_event x where x.id = d.id offset 0 for no key update skip locked
+      ) x
+      where d.first_due_at > v_now and x.due_at <= v_now and e.ctid = x.tid
+    )
+    select array(
+      select x.id from (select distinct d.first_due_at, d.first_id from due d where d.first_due_at <= v_now order by 1, 2) d
+      cross join lateral (
+        select x.id, x.due_at from push.webhook_event x where x.id = d.first_id offset 0 for no key update skip locked
+      ) x
+      where x.due_at <= v_now limit case when v_hook.failures < c_open then p_room[v_i] else 1 end) into v_mine;
     v_due := clock_timestamp() + p_lease_ms[v_i] * interval '1 ms';
-    if v_hook.failures >= c_open then
+    if v_hook.failures >= c_open and v_mine <> '{}' then
       -- Whoever has locked the row sends a probe, or is an operator: then the probe is sent after the operator's transaction.
       -- By this time push.settle_webhooks knows the probe among requests that were sent before.
       update push.webhook w set retry_at = v_due
-        where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
+        where w.app = (select x.app from push.webhook x where x.app = v_hook.app and x.failures >= c_open for no key update skip locked);
       continue when not found;
     end if;
     return query
       with taken as (
-        update push.webhook_event e
-        set due_at = v_due, attempts = e.attempts + 1
-        where e.id = any (v_mine)
-        returning e.*
+        update push.webhook_event e set due_at = v_due, attempts = e.attempts + 1 where e.id = any (v_mine) returning e.*
       )
       select t.id, t.app, t.attempts, t.tries, t.event,
         json_build_object('type', t.type, 'timestamp', push.iso_time(t.at), 'data', t.data)::text
@@ -330,46 +292,44 @@ comment on function push.claim_webhooks is
 -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
 -- if it comes from the URL that was registered last. An acknowledgement always counts.
 -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
--- way at that time do not end it. After it, only the failure of a probe makes the next wait longer: the others are of
--- requests that were sent before the first wait began, and end one after the other.
+-- way at that time do not end it. After it, only the failure of a probe is noted, and makes the next wait longer: the others are of
+-- requests that were sent before the first wait began, and end one after the other. They count if the answer is 410 or asks for a pause.
 create or replace function push.note_webhook(
-  p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures int, p_pause_ms int, p_is_probe boolean, p_status int,
-  p_reason text
+  p_app text, p_url_digest text, p_result int, p_failures int, p_pause_ms int, p_is_probe boolean, p_status int, p_reason text
 ) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_open     constant int := 5;
   c_probe    constant interval := '5 s';
   c_wait_max constant interval := '5 minutes';
+  v_pause    constant timestamptz := clock_timestamp() + p_pause_ms * interval '1 ms';
 begin
-  if p_is_alive and not p_is_gone then
+  if p_result = 0 then
     update push.webhook w
       set failures = 0, failing_since = null, last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
         retry_at = greatest(
           case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
-          case when w.url_digest = p_url_digest then clock_timestamp() + p_pause_ms * interval '1 ms' end)
+          case when w.url_digest = p_url_digest then v_pause end)
       where w.app = p_app
-        and (w.failures > 0 or p_pause_ms is not null or w.last_status is distinct from p_status
-          or w.last_reason is distinct from p_reason or w.last_at < clock_timestamp() - interval '10 s');
+        and (w.failures > 0 or p_pause_ms is not null or (w.last_status, w.last_reason) is distinct from (p_status, p_reason)
+          or w.last_at < clock_timestamp() - interval '10 s');
   else
     update push.webhook w
-      set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe
-          then least(w.failures + p_failures, greatest(w.failures + 1, c_open)) else w.failures end,
+      set failures = least(w.failures + p_failures, greatest(w.failures + 1, c_open)),
         failing_since = coalesce(w.failing_since, clock_timestamp()),
         last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
-        gone_at = case when p_is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+        gone_at = coalesce(w.gone_at, case p_result when 2 then clock_timestamp() end),
         -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
-        retry_at = greatest(
-          case when w.failures < c_open or not p_is_probe then w.retry_at end,
-          clock_timestamp() + p_pause_ms * interval '1 ms',
-          case when w.failures + p_failures >= c_open
-              and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe) then
+        retry_at = greatest(v_pause, case when w.failures < c_open then w.retry_at end,
+          case when w.failures + p_failures >= c_open then
             clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-      where w.app = p_app and w.url_digest = p_url_digest;
+      where w.app = p_app and w.url_digest = p_url_digest
+        and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe or p_result = 2 or v_pause is not null);
   end if;
 end
 $$;
-comment on function push.note_webhook is 'notes the results of requests to the webhook of an app';
+comment on function push.note_webhook is
+  'notes the results of requests to the webhook of an app. p_result: 0 some were acknowledged; 1 none was; 2 one had the answer 410';
 
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
@@ -377,24 +337,45 @@ create or replace function push.settle_webhooks(
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '100ms' as $$
 declare
-  v_free   bigint[];
-  v_probes bigint[];
-  v_next   bigint[];
-  v_app    record;
+  v_app  record;
+  v_next bigint[];
 begin
+  for v_app in
+    select p_app[r.i] as app, p_url_digest[r.i] as url_digest,
+      case when bool_or(p_result[r.i] = 2) then 2 else min(p_result[r.i]) end::int as result,
+      count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
+      coalesce(bool_or(p.is_probe), false) as is_probe,
+      (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
+    from generate_subscripts(p_id, 1) r(i) left join lateral (
+      select true as is_probe from push.webhook_event e cross join lateral (
+        select from push.webhook w where w.app = e.app and w.retry_at = e.due_at offset 0
+      ) w
+      where e.id = p_id[r.i] offset 0
+    ) p on true
+    group by 1, 2 order by 1, 2
+  loop
+    begin
+      perform push.note_webhook(v_app.app, v_app.url_digest, v_app.result, v_app.failures, v_app.pause_ms, v_app.is_probe, v_app.status,
+        v_app.reason);
+    exception
+      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
+      -- many such apps: only for the first one it waits.
+      when lock_not_available then perform set_config('lock_timeout', '1ms', true);
+    end;
+  end loop;
   -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
   -- the events in a transaction that stays open: that event is left out, and sent again after its lease.
-  v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
-  v_probes := array(
-    select e.id from push.webhook_event e cross join lateral (
-      select from push.webhook w where w.app = e.app and w.retry_at = e.due_at offset 0
-    ) w
-    where e.id = any (p_id));
-  with gone as (
-    delete from push.webhook_event e
-    using generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] = 0 and e.id = any (v_free)
-    returning e.id, e.outbox_id
+  with result as materialized (
+    select e.tid, r.attempt, r.result, r.delay_ms
+    from unnest(p_id, p_event, p_attempt, p_result, p_delay_ms) r(id, event, attempt, result, delay_ms)
+    cross join lateral (
+      select e.ctid as tid from push.webhook_event e where e.id = r.id and e.event = coalesce(r.event, e.event) for update skip locked
+    ) e
+  ), gone as (
+    delete from push.webhook_event e using result r where e.ctid = r.tid and r.result = 0 returning e.id, e.outbox_id
+  ), again as (
+    update push.webhook_event e set due_at = clock_timestamp() + r.delay_ms * interval '1 ms', tries = e.tries + 1
+    from result r where e.ctid = r.tid and r.result > 0 and e.attempts = r.attempt
   )
   select array_agg(f.id) into v_next
     from (select distinct g.outbox_id from gone g) g cross join lateral (
@@ -412,27 +393,6 @@ begin
         where e.id = any (array(
           select x.id from push.webhook_event x where x.id = any (v_next) and x.attempts = 0 for no key update skip locked));
   end;
-  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
-    from generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
-      and e.id = any (v_free);
-  for v_app in
-    select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
-      count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
-      bool_or(p_id[r.i] = any (v_probes)) as is_probe,
-      (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
-    from generate_subscripts(p_id, 1) r(i)
-    group by 1, 2 order by 1, 2
-  loop
-    begin
-      perform push.note_webhook(v_app.app, v_app.url_digest, v_app.is_alive, v_app.is_gone, v_app.failures, v_app.pause_ms, v_app.is_probe,
-        v_app.status, v_app.reason);
-    exception
-      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
-      -- many such apps: only for the first one it waits.
-      when lock_not_available then perform set_config('lock_timeout', '1ms', true);
-    end;
-  end loop;
 end
 $$;
 comment on function push.settle_webhooks is
@@ -444,9 +404,9 @@ comment on function push.settle_webhooks is
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
--- It turns off webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. It
--- deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those
--- of apps without a webhook, in bites of 5,000 of an app: if it returns 5,000 or more, there may be more.
+-- Webhooks whose app no gateway has served for 24 hours are about to be off. Events older than 24 hours are deleted, the oldest of an app
+-- with more than 100,000 (both are counted in push.webhook.dropped), and those of webhooks that are off, in bites of 5,000 of an app: if
+-- it returns 5,000 or more, there may be more.
 create or replace function push.trim_webhooks() returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -456,53 +416,36 @@ declare
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
-  v_app      record;
+  v_hook     push.webhook;
 begin
   -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
   -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
-  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
-    update push.webhook w set off_at = v_begun, lent_at = v_begun
-      where w.app = any (array(select x.app from push.webhook x
-        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_age_max
-          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
-            where l.app = x.app and s.updated_at > v_begun - c_age_max)
-        for no key update skip locked));
-  end if;
-  -- The last replica that has it has not claimed for a minute.
-  update push.webhook w set is_on = false
-    where w.app = any (array(select x.app from push.webhook x
-      where x.is_on and x.off_at is not null and x.lent_at < v_begun - interval '1 minute' for no key update skip locked));
-  -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
-  -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
-  for v_app in
-    with recursive app (name) as (
-      select min(e.app) from push.webhook_event e
-      union all
-      select (select min(e.app) from push.webhook_event e where e.app > a.name) from app a where a.name is not null
-    )
-    select a.name, w.app is not null as is_known, coalesce(w.is_on, false) as is_on,
-      -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
-      not coalesce(w.is_on or w.off_at >= v_begun - interval '10 s', false) as is_off
-    from app a left join push.webhook w on w.app = a.name
-    where a.name is not null
-    order by random()
+  update push.webhook w set on_until = v_begun + interval '1 minute'
+    where w.app = any (array(
+      select x.app from push.webhook x
+      where x.on_until = 'infinity' and x.changed_at < v_begun - c_age_max
+        and exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute')
+        and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+          where l.app = x.app and s.updated_at > v_begun - c_age_max)
+      for no key update skip locked));
+  -- Apps take turns, because looking for the oldest events of many may take longer than one step may. Each app's events are found by an
+  -- index of their own, so those of an app whose row an operator has locked, which are left, keep no others from being deleted.
+  for v_hook in
+    select w.* from push.webhook w where exists (select from push.webhook_event e where e.app = w.app)
+    order by random() for no key update of w skip locked
   loop
     exit when clock_timestamp() > v_begun + interval '250 ms';
-    v_count := case when v_app.is_off then c_bite
-      when v_app.is_on then greatest(0, (select count(*) from (
-        select from push.webhook_event e where e.app = v_app.name limit c_rows_max + c_bite) x) - c_rows_max)
-      else 0 end;
-    -- Events of an app whose row an operator holds are left, because they could not be counted.
-    perform from push.webhook w where w.app = v_app.name for no key update skip locked;
-    continue when not found and v_app.is_known;
-    -- The oldest: those that are too many, or else those that are too old.
     delete from push.webhook_event e
       where e.id = any (array(
         select x.id from push.webhook_event x
-        where x.app = v_app.name and x.created_at < case v_count when 0 then v_begun - c_age_max else 'infinity' end
-        order by x.created_at limit case v_count when 0 then c_bite else v_count end for update skip locked));
+        where x.app = v_hook.app and x.created_at < greatest(v_begun - c_age_max,
+            (select n.created_at from push.webhook_event n
+              where n.app = v_hook.app order by n.created_at desc offset c_rows_max - 1 limit 1),
+            -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+            case when v_hook.on_until < v_begun - interval '10 s' then 'infinity'::timestamptz end)
+        order by x.created_at limit c_bite for update skip locked));
     get diagnostics v_count = row_count;
-    update push.webhook w set dropped = w.dropped + v_count where w.app = v_app.name and w.is_on and v_count > 0;
+    update push.webhook w set dropped = w.dropped + v_count where w.app = v_hook.app and w.on_until > v_begun and v_count > 0;
     v_trimmed := v_trimmed + v_count;
   end loop;
   return v_trimmed;
@@ -514,10 +457,10 @@ comment on function push.trim_webhooks is 'turns off webhooks that no gateway ha
 
 create or replace view push.webhooks as
 select w.app, w.host,
-  case when not w.is_on then 'off' when w.paused then 'paused' when w.gone_at is not null then 'gone'
+  case when w.on_until <= clock_timestamp() then 'off' when w.paused then 'paused' when w.gone_at is not null then 'gone'
     when w.failing_since is not null then 'failing' else 'on' end as state,
   e.waiting, e.oldest, w.failing_since, w.last_status, w.last_reason, w.last_at, w.retry_at, w.dropped, w.events, w.note, w.gone_at,
-  w.is_on and w.off_at is not null as replicas_differ
+  w.on_until > clock_timestamp() and w.on_until < 'infinity' as replicas_differ
 from push.webhook w
 cross join lateral (
   select count(*) as waiting, clock_timestamp() - min(e.created_at) as oldest from push.webhook_event e where e.app = w.app
@@ -650,7 +593,7 @@ begin
   elsif resend_webhooks.since > clock_timestamp() then
     raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be in the future',
       hint = 'since => now() - interval ''1 hour'' sends the events of the last hour again.';
-  elsif not (select w.is_on from push.webhook w where w.app = v_app) then
+  elsif (select w.on_until <= clock_timestamp() from push.webhook w where w.app = v_app) then
     raise exception using errcode = 'object_not_in_prerequisite_state', message = format('app: the webhook of app %s is off', v_app),
       hint = 'Nothing is recorded for it. It is on when a gateway has started whose configuration has apps.APP.webhook.';
   end if;
@@ -668,8 +611,7 @@ begin
   -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
   -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
-    select x.* from push.past_events(v_app, v_from, v_ids) x
-    where push.wants_event(v_app, x.type)
+    select x.* from push.past_events(v_app, v_from, v_ids) x cross join lateral push.hook_of(v_app, x.type)
     order by x.at
     fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties
   ), made as (
