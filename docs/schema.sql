@@ -186,7 +186,7 @@ CREATE FUNCTION push.announce_deliveries() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
-  if exists (select from push.webhook w where w.is_on) then
+  if exists (select from push.webhook w where w.on_until > statement_timestamp()) then
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
@@ -194,9 +194,7 @@ begin
     from new_rows h
     left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
-    cross join lateral (
-      select from push.webhook w where w.app = l.app and w.is_on and (w.events is null or 'delivery.finished' = any (w.events)) offset 0
-    ) w
+    cross join lateral push.hook_of(l.app, 'delivery.finished')
     on conflict do nothing;
   end if;
   return null;
@@ -466,26 +464,17 @@ CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n int
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_id   bigint := push.find_call(call_id, app);
-  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
-  -- A variable, so that older partitions are not read.
-  v_since timestamptz := v_call.created_at;
-  v_last  int;
+  v_call push.outbox := (select o from push.outbox o where o.id = push.find_call(call.call_id, call.app));
+  v_last int;
 begin
   -- The last number on this page, if another page follows.
-  if devices is not null then
-    select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
+  select case when devices is not null and count(*) > 1 then min(page.n) end into v_last
     from (
-      select found.n, row_number() over (order by found.n) as place
-      from (
-        (select d.n from push.delivery d where d.outbox_id = v_id and d.n > coalesce(after_n, -1) order by d.n limit devices + 1)
-        union all
-        (select h.n from push.history h where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
-          order by h.n limit devices + 1)
-      ) found
-      order by found.n limit devices + 1
+      select d.n from push.delivery d where d.outbox_id = v_call.id and d.n > coalesce(after_n, -1)
+      union all
+      select h.n from push.history h where h.outbox_id = v_call.id and h.finished_at >= v_call.created_at and h.n > coalesce(after_n, -1)
+      order by n offset greatest(devices, 1) - 1 limit 2
     ) page;
-  end if;
   return jsonb_build_object(
     'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
     'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
@@ -500,14 +489,14 @@ begin
       from (
         select d.n, d.user_id as "userId", d.provider, d.kind, d.state, d.last_reason as reason, null as "sentAt", null as "answeredAt", d.device
         from push.deliveries d
-        where d.outbox_id = v_id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
+        where d.outbox_id = v_call.id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
         union all
         select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), push.iso_time(h.sent_at),
           push.iso_time(h.answered_at), h.device
         from push.delivery_history h
-        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1) and (v_last is null or h.n <= v_last)
+        where h.outbox_id = v_call.id and h.finished_at >= v_call.created_at and h.n > coalesce(after_n, -1) and (v_last is null or h.n <= v_last)
       ) d
-      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d."userId" and d.kind = 'invite'), '[]'));
+      left join push.ring_reports r on r.outbox_id = v_call.id and r.user_id = d."userId" and d.kind = 'invite'), '[]'));
 end
 $$;
 
@@ -781,9 +770,7 @@ CREATE FUNCTION push.change_lane() RETURNS trigger
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  if (new.app, new.provider, new.id) is distinct from (old.app, old.provider, old.id)
-    or (new.invalidation_held_at, new.invalidation_note) is distinct from
-      (old.invalidation_held_at, old.invalidation_note) then
+  if to_jsonb(new) - '{paused,note}'::text[] <> to_jsonb(old) - '{paused,note}'::text[] then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'push.lanes: only paused and note can be changed',
       hint = 'push.resume_invalidation ends a hold of invalidation.';
@@ -943,15 +930,13 @@ begin
     union all
     select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
         case when count(*) > 0 then 'warn' else 'ok' end,
-        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
-        'a minute; the one that registered last is right.'
+        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Of replicas that differ (calls/notifications/recipients a '
+        'minute), the one that registered last is right; a restart registers it again.'
       from (
         with used as (
           select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
             case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
-          from push.quota_uses() u where u."limit" is not null
-        ), said as (
-          select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
+          from push.quotas u where u."limit" is not null
         )
         select format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
           from used u
@@ -961,14 +946,10 @@ begin
         select format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
           from used u where u."limit" = 0 group by u.app
         union all
-        select format('replicas differ on %s: %s', s.app,
-            string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
-          from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
-          group by s.app having count(*) > 1
-        union all
-        select format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
-          from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
-          where s.limits <> coalesce(q.configured, '{null,null,null}')
+        select format('the quota of %s is not the one that %s has: %s', r.app, r.replica, array_to_string(r.limits, '/', 'none'))
+          from push.quota_of_replica r left join push.quota q on q.app = r.app
+          where r.limits <> coalesce(q.configured, '{null,null,null}')
+            and exists (select from push.gateways g where g.name = r.replica and g.alive)
       ) q(trouble);
 end
 $$;
@@ -1122,43 +1103,56 @@ CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room in
 declare
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
+  -- Maximum number of due events that are examined.
+  c_scan constant int := 500;
   v_now  timestamptz;
-  v_hook push.webhook;
-  v_app  text;
-  v_room int;
-  v_mine bigint[];
   v_due  timestamptz;
+  v_hook push.webhook;
+  v_mine bigint[];
 begin
   for v_i in 1..cardinality(p_app) loop
-    v_app := p_app[v_i];
-    select w.* into v_hook from push.webhook w where w.app = v_app;
+    select w.* into v_hook from push.webhook w where w.app = p_app[v_i];
     v_now := clock_timestamp();
     -- Another replica has no webhook for the app. It stays on as long as one that has it claims.
-    if v_hook.off_at is not null and coalesce(v_hook.lent_at, '-infinity') < v_now - interval '10 s' then
-      update push.webhook w set is_on = true, lent_at = v_now
-        where w.app = (select x.app from push.webhook x where x.app = v_app and x.off_at is not null for no key update skip locked);
-      v_hook.is_on := v_hook.is_on or found;
+    if v_hook.on_until < v_now + interval '50 s' then
+      update push.webhook w set on_until = v_now + interval '1 minute'
+        where w.app = (select x.app from push.webhook x where x.app = v_hook.app and x.on_until < 'infinity' for no key update skip locked);
+      v_hook.on_until := greatest(v_hook.on_until, case when found then v_now + interval '1 minute' end);
     end if;
     -- 410 stops the replicas with the URL that answered it.
-    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
+    continue when v_hook.app is null or v_hook.on_until <= v_now or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
       or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
-    v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
-    v_mine := push.first_events(v_app, v_now, v_room);
-    continue when v_mine is null;
+    with due as materialized (
+      select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
+      from (
+        select e.id, e.outbox_id from push.webhook_event e where e.app = v_hook.app and e.due_at <= v_now order by e.due_at limit c_scan
+      ) d left join lateral (
+        select f.id, f.due_at from push.webhook_event f where f.outbox_id = d.outbox_id order by f.outbox_id, f.id limit 1
+      ) f on true
+    ), behind as (
+      update push.webhook_event e set due_at = d.first_due_at
+      from due d cross join lateral (
+        select x.ctid as tid, x.due_at from push.webhook_event x where x.id = d.id offset 0 for no key update skip locked
+      ) x
+      where d.first_due_at > v_now and x.due_at <= v_now and e.ctid = x.tid
+    )
+    select array(
+      select x.id from (select distinct d.first_due_at, d.first_id from due d where d.first_due_at <= v_now order by 1, 2) d
+      cross join lateral (
+        select x.id, x.due_at from push.webhook_event x where x.id = d.first_id offset 0 for no key update skip locked
+      ) x
+      where x.due_at <= v_now limit case when v_hook.failures < c_open then p_room[v_i] else 1 end) into v_mine;
     v_due := clock_timestamp() + p_lease_ms[v_i] * interval '1 ms';
-    if v_hook.failures >= c_open then
+    if v_hook.failures >= c_open and v_mine <> '{}' then
       -- Whoever has locked the row sends a probe, or is an operator: then the probe is sent after the operator's transaction.
       -- By this time push.settle_webhooks knows the probe among requests that were sent before.
       update push.webhook w set retry_at = v_due
-        where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
+        where w.app = (select x.app from push.webhook x where x.app = v_hook.app and x.failures >= c_open for no key update skip locked);
       continue when not found;
     end if;
     return query
       with taken as (
-        update push.webhook_event e
-        set due_at = v_due, attempts = e.attempts + 1
-        where e.id = any (v_mine)
-        returning e.*
+        update push.webhook_event e set due_at = v_due, attempts = e.attempts + 1 where e.id = any (v_mine) returning e.*
       )
       select t.id, t.app, t.attempts, t.tries, t.event,
         json_build_object('type', t.type, 'timestamp', push.iso_time(t.at), 'data', t.data)::text
@@ -1303,7 +1297,7 @@ COMMENT ON COLUMN push.erasure.user_digest IS 'SHA-256 of the backend''s id of t
 
 COMMENT ON COLUMN push.erasure.asked_at IS 'when push.erase_user began its last pass; what was registered later stays';
 
-COMMENT ON COLUMN push.erasure.after_id IS 'push.outbox.id up to which calls were looked through';
+COMMENT ON COLUMN push.erasure.after_id IS 'push.outbox.id up to which calls were looked at';
 
 COMMENT ON COLUMN push.erasure.until_id IS 'push.outbox.id down to which calls were looked through';
 
@@ -1311,15 +1305,15 @@ COMMENT ON COLUMN push.erasure.after_table IS 'partition of push.history that is
 
 COMMENT ON COLUMN push.erasure.after_page IS 'page of it at which the next bite begins';
 
-COMMENT ON COLUMN push.erasure.scanned_at IS 'when all calls and all of history had been looked through; null: not yet';
+COMMENT ON COLUMN push.erasure.scanned_at IS 'when all calls and all of history had been looked at; null: call push.erase_user again';
 
-COMMENT ON COLUMN push.erasure.waiting IS 'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway looks at them again';
+COMMENT ON COLUMN push.erasure.waiting IS 'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway masks them when they have ended and nothing is';
 
 COMMENT ON COLUMN push.erasure.rang IS 'calls (push.outbox.id) that have waited: looked at once more before it is finished';
 
 COMMENT ON COLUMN push.erasure.is_known IS 'whether there was such a user in the app: if not, nothing is masked in push.audit';
 
-COMMENT ON COLUMN push.erasure.looked_at IS 'when a gateway last continued it';
+COMMENT ON COLUMN push.erasure.looked_at IS 'when a gateway last looked at what waits';
 
 COMMENT ON COLUMN push.erasure.token_hashes IS 'hashes of the user''s tokens, as push.history.token_hash, until it is finished: a provider''s last word about them is removed, too';
 
@@ -1345,7 +1339,6 @@ declare
   v_call    bigint;
   v_user    constant text := p_erasure.user_id;
   v_app     constant text := p_erasure.app;
-  v_quoted  constant text := to_jsonb(v_user)::text;
   -- Members of push.audit.detail that the actions write themselves.
   c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
 begin
@@ -1372,19 +1365,20 @@ begin
     -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
     -- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
     p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
-    with line as (
-      select x.id, case when v_user <> v_app and x.action in ('void_call', 'requeue')
-            and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app)
-          then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
-        push.mask_user(x.detail - c_own, v_user, true)
-          || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-      from push.audit x
-      where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
-        and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
-      for no key update skip locked
-    ), masked as (
-      update push.audit a set target = l.target, detail = l.detail
-        from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail)
+    with masked as (
+      update push.audit a set target = l.target, detail = l.detail from (
+        select x.id, case when v_user <> v_app and x.action in ('void_call', 'requeue')
+              and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app)
+            then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}')
+            else x.target end as target,
+          push.mask_user(x.detail - c_own, v_user, true)
+            || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+        from push.audit x
+        where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+          and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, btrim(to_jsonb(v_user)::text, '"')) > 0)
+        for no key update skip locked
+      ) l
+      where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail)
       returning 1
     )
     select push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, count(*)])) into p_erasure.counts from masked;
@@ -1445,9 +1439,7 @@ CREATE FUNCTION push.count_on_meter(p_meter regclass, p_count bigint) RETURNS bi
 declare
   v_minute bigint := floor(date_part('epoch', clock_timestamp()) / 60);
 begin
-  if pg_sequence_last_value(p_meter) is distinct from push.meter_at(pg_sequence_last_value(p_meter), v_minute)
-    or pg_sequence_last_value(p_meter) is null
-  then
+  if pg_sequence_last_value(p_meter) is distinct from push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute) then
     -- Read and written within one expression: of sessions that begin a minute at the same moment, one may lose what the other
     -- counts within these microseconds.
     perform setval(p_meter, push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute));
@@ -1506,26 +1498,23 @@ begin
     select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
     union all
     select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
-  ), drawn as materialized (
-    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent, min(d.created_at), min(d.deadline_at), true
-    from (select from cut limit 1) is_any
-    cross join lateral (
-      select d.lane, d.kind, d.state, d.owner, d.created_at, d.deadline_at,
-        case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
-          when d.deadline_at <= v_near then 1 else 2 end as range
-      from push.delivery d tablesample system (v_percent)
+  ), drawn as (
+    -- Each stands for several.
+    select d.lane, case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
+        when d.deadline_at <= v_near then 1 else 2 end as range, d.kind, d.state, d.owner, 100 / v_percent, d.created_at, d.deadline_at, true
+    from (select from cut limit 1) is_any cross join lateral (
       -- Claimed deliveries usually have the earliest deadlines, so the exact count has found them.
-      where d.state <> 1
+      select d.* from push.delivery d tablesample system (v_percent) where d.state <> 1
     ) d
-    group by d.lane, d.range, d.kind, d.state, d.owner
   ), best as (
-    select b.lane, b.kind, b.state, b.owner, max(b.count) as count, min(b.oldest) as oldest, min(b.first_deadline) as first_deadline,
-      max(b.count) > coalesce(max(b.count) filter (where not b.is_drawn), 0) as is_estimate
-    from (select c.* from counted c union all select d.* from drawn d join cut on cut.lane = d.lane and cut.range = d.range) b
+    select b.lane, b.kind, b.state, b.owner, min(b.oldest) as oldest, min(b.first_deadline) as first_deadline,
+      coalesce(sum(b.count) filter (where not b.is_drawn), 0) as counted, coalesce(sum(b.count) filter (where b.is_drawn), 0) as estimated
+    from (select c.* from counted c union all select d.* from drawn d where (d.lane, d.range) in (select c.lane, c.range from cut c)) b
     group by b.lane, b.range, b.kind, b.state, b.owner
   )
-  select b.lane, b.kind, b.state, b.owner, case when bool_or(b.is_estimate)
-      then round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) else sum(b.count) end::bigint, min(b.oldest), min(b.first_deadline)
+  select b.lane, b.kind, b.state, b.owner, case when bool_or(b.estimated > b.counted)
+      then round(sum(greatest(b.counted, b.estimated))::numeric, 2 - floor(log(sum(greatest(b.counted, b.estimated))))::int)
+      else sum(b.counted) end::bigint, min(b.oldest), min(b.first_deadline)
   from best b group by b.lane, b.kind, b.state, b.owner;
 end
 $$;
@@ -1797,7 +1786,7 @@ declare
   v_owing  bigint[];
 begin
   if tg_op = 'TRUNCATE' then
-    foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
+    foreach v_table in array '{delivery,ring_reports,escalations,unreached,follow_ups,call_key}'::text[] loop
       begin
         execute format('truncate push.%I', v_table);
       exception when object_in_use then
@@ -1821,6 +1810,7 @@ begin
   end if;
   delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
   delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));
+  delete from push.unreached u where u.outbox_id = any (array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
@@ -1871,11 +1861,10 @@ declare
     order by c.relname
     limit 1);
 begin
-  if v_name is null then
-    return 0;
+  if v_name is not null then
+    execute format('drop table if exists push.%I', v_name);
   end if;
-  execute format('drop table if exists push.%I', v_name);
-  return 1;
+  return (v_name is not null)::int;
 end
 $_$;
 
@@ -1947,23 +1936,23 @@ CREATE FUNCTION push.end_calls() RETURNS trigger
 declare
   v_held bigint[];
 begin
-  if exists (select from push.webhook w where w.is_on) then
+  if exists (select from push.webhook w where w.on_until > statement_timestamp()) then
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id,
       s.user_id, coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
       jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
     from new_calls n join old_calls o on o.id = n.id
     cross join lateral jsonb_each(n.declined) s(user_id, said)
+    cross join lateral push.hook_of(n.app, 'call.declined')
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
       -- A user who is erased has not declined, or not now.
       and s.user_id <> '[erased]' and not s.said ? 'erases'
-      and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
       'call.' || n.state, n.id, n.answered_by, n.ended_at, push.call_data(row(n.*)::push.outbox)
-    from new_calls n join old_calls o on o.id = n.id
-    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
+    from new_calls n join old_calls o on o.id = n.id cross join lateral push.hook_of(n.app, 'call.' || n.state)
+    where o.state = 'ringing' and n.state <> 'ringing'
     on conflict do nothing;
   end if;
   with changed as materialized (
@@ -2054,13 +2043,10 @@ CREATE FUNCTION push.enqueue_batch(calls jsonb[]) RETURNS TABLE(n integer, outbo
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
-declare
-  v_own text[];
 begin
+  -- Before any call is looked for.
   if not push.acts_for_all() then
-    -- Before any call is looked for.
-    v_own := push.own_apps();
-    perform push.refuse_app(coalesce(c ->> 'app', 'default')) from unnest(calls) c where coalesce(c ->> 'app', 'default') <> all (v_own);
+    perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a where not push.is_own(a.app);
   end if;
   return query
     with asked as materialized (
@@ -2227,8 +2213,6 @@ CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS 
     SET lock_timeout TO '100ms'
     AS $$
 declare
-  -- Every query on history opens a file for each partition.
-  c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
@@ -2238,11 +2222,12 @@ begin
   if not found and exists (select from push.job j where j.name = 'ensure_partitions') then
     return 0;
   end if;
+  -- Not more than 60: every query on history opens a file for each partition.
   for v_day in
-    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, c_days_max), interval '1 day') d
+    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, 60), interval '1 day') d
+    where to_regclass('push.history_' || to_char(d, 'YYYYMMDD')) is null
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
-    continue when to_regclass('push.' || v_name) is not null;
     begin
       execute format('create table push.%I (like push.history including all)', v_name);
       execute format('alter table push.%I alter user_id set statistics 0, alter token set statistics 0, alter locale set statistics 0, '
@@ -2327,19 +2312,17 @@ begin
   end loop;
   p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('receipt_batch', array[v_removed, 0]));
 
-  p_erasure.has_locked := false;
+  p_erasure.has_locked := exists (select from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id));
   for v_table in select * from (values
-    ('devices', 'x.token', 'x.user_id = $2 and x.registered_at <= $4'),
-    ('token_invalidations', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
-    ('quarantined_tokens', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
-    ('webhook_event', 'x.data ->> ''token''', 'x.type = ''token.dead'' and (x.user_id = $2 or x.user_id is null '
-      'and hashtextextended(x.data ->> ''token'', 0) = any ($3))')
-  ) t(name, token, is_users) loop
-    execute format('with seen as materialized (select x.ctid as tid from push.%1$I x where x.app = $1 and %3$s), gone as (
+    ('devices', 'x.token', 'x.registered_at <= $4'), ('token_invalidations', 'x.token', 'true'), ('quarantined_tokens', 'x.token', 'true'),
+    ('webhook_event', 'x.data ->> ''token''', 'x.type = ''token.dead''')
+  ) t(name, token, is_meant) loop
+    execute format('with seen as materialized (select x.ctid as tid from push.%1$I x where x.app = $1 and %3$s
+          and (x.user_id = $2 or x.user_id is null and hashtextextended(%2$s, 0) = any ($3))), gone as (
         delete from push.%1$I x where x.ctid = any (array(select l.ctid from push.%1$I l
           where l.ctid = any (array(select s.tid from seen s)) for update skip locked)) returning hashtextextended(%2$s, 0) as hash)
       select (select count(*) from seen), count(*), coalesce(array_agg(g.hash), ''{}'') from gone g',
-      v_table.name, v_table.token, v_table.is_users)
+      v_table.name, v_table.token, v_table.is_meant)
       into v_seen, v_removed, v_hashes using p_erasure.app, v_user, p_erasure.token_hashes, p_erasure.asked_at;
     p_erasure.token_hashes := array(select unnest(p_erasure.token_hashes) union select unnest(v_hashes));
     p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object(v_table.name, array[v_removed, 0]));
@@ -2355,7 +2338,6 @@ begin
   get diagnostics v_masked = row_count;
   p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('webhook_event', array[0, v_masked]));
   p_erasure.has_locked := p_erasure.has_locked
-    or exists (select from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id))
     or exists (select from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user);
   return p_erasure;
 end
@@ -2366,20 +2348,20 @@ COMMENT ON FUNCTION push.erase_elsewhere(p_erasure push.erasure) IS 'erases the 
 CREATE FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) RETURNS push.erasure
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
+    SET lock_timeout TO '10ms'
     AS $$
 declare
   v_user   constant text := p_erasure.user_id;
   v_call   push.outbox;
   v_since  timestamptz;
-  v_gone   push.delivery[];
+  v_former push.erasure;
   v_is_recipient boolean;
 begin
   -- It waits, unless it is masked below.
   p_erasure.waiting := array_remove(p_erasure.waiting, p_outbox_id) || p_outbox_id;
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
-  if not found and exists (select from push.outbox o where o.id = p_outbox_id) or not push.hand_over(v_call, v_user) then
-    return p_erasure;
-  end if;
+  v_former := p_erasure;
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update;
+  perform push.hand_over(v_call, v_user);
   -- Of a call that was deleted, only the history is left.
   v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
   p_erasure.token_hashes := array_remove(array(
@@ -2407,14 +2389,12 @@ begin
   -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
   -- must not ring without an end.
   with gone as (
-    delete from push.delivery d where d.ctid = any (array(
-      select x.ctid from push.delivery x
-      where x.outbox_id = p_outbox_id and x.user_id = v_user and x.state in (0, 2) and x.kind in (2, 3) for update skip locked))
-    returning d
+    delete from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = v_user and d.state in (0, 2) and d.kind in (2, 3)
+      returning d
   )
-  select array_agg(g.d) into v_gone from gone g;
-  p_erasure.counts := push.add_counts(p_erasure.counts,
-    jsonb_build_object('delivery', array[coalesce(push.bury(v_gone, 2, 'UserErased'), 0), 0]));
+  select push.add_counts(p_erasure.counts,
+      jsonb_build_object('delivery', array[coalesce(push.bury(array_agg(g.d), 2, 'UserErased'), 0), 0]))
+    into p_erasure.counts from gone g;
 
   if v_call.id is not null and v_call.ended_at is null
     or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
@@ -2426,6 +2406,7 @@ begin
     return p_erasure;
   end if;
   return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
+exception when lock_not_available then return v_former;
 end
 $$;
 
@@ -2525,49 +2506,28 @@ CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT
     AS $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
-  v_gone   push.delivery[];
+  v_count  bigint;
 begin
-  with ready as materialized (
-    select late.tid
-    from push.lane l cross join lateral (
-      select d.ctid as tid
-      from push.delivery d
-      where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
-      order by d.deadline_at
-      limit p_max
-      for no key update skip locked
-    ) late
-  ), suspect as materialized (
-    select late.tid
-    from push.lane l cross join lateral (
-      select d.ctid as tid
-      from push.delivery d
-      where d.crashes >= 2 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
-      order by d.deadline_at
-      limit p_max
-      for no key update skip locked
-    ) late
-  ), waiting as materialized (
-    select d.ctid as tid
-    from push.delivery d
-    where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
-      and d.state = 2
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), gone as (
-    delete from push.delivery d
-    where d.ctid = any (array(
-      select tid from ready union all select tid from suspect union all select tid from waiting limit p_max))
+  with gone as (
+    delete from push.delivery d where d.ctid = any (array(
+      select ready.tid from push.lane l cross join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+        order by d.deadline_at limit p_max for no key update skip locked) ready
+      union all
+      -- Those that wait, and suspects.
+      select other.tid from (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before and d.state in (0, 2)
+        order by d.due_at limit p_max for no key update skip locked) other
+      limit p_max))
     returning d
+  ), untold as (
+    -- A cancel may have stood for a missed call.
+    insert into push.follow_ups (outbox_id, why) select distinct (g.d).outbox_id, 'untold' from gone g where (g.d).kind = 1
   )
-  select array_agg(g.d) into v_gone from gone g;
-  if v_gone is null then
-    return 0;
-  end if;
-  -- A cancel may have stood for a missed call.
-  insert into push.follow_ups (outbox_id, why) select distinct g.outbox_id, 'untold' from unnest(v_gone) g where g.kind = 1;
-  return push.bury(v_gone, 3);
+  select coalesce(push.bury(array_agg(g.d), 3), 0) into v_count from gone g;
+  return v_count;
 end
 $$;
 
@@ -2800,55 +2760,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure for about 500 ms. Returns whether another one waits';
-
-CREATE FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) RETURNS bigint[]
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  -- Maximum number of due events that are examined.
-  c_scan constant int := 500;
-  v_mine bigint[];
-begin
-  with due as materialized (
-    select e.id, e.outbox_id from push.webhook_event e
-    where e.app = p_app and e.due_at <= p_now
-    order by e.due_at
-    limit c_scan
-  ), judged as materialized (
-    select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, p_now) as first_due_at
-    from due d left join lateral (
-      select f.id, f.due_at from push.webhook_event f
-      where f.outbox_id = d.outbox_id
-      order by f.outbox_id, f.id
-      limit 1
-    ) f on true
-  ), behind as (
-    update push.webhook_event e set due_at = b.first_due_at
-    from (
-      select x.id, j.first_due_at
-      from judged j cross join lateral (
-        select x.id from push.webhook_event x where x.id = j.id and x.due_at <= p_now for no key update skip locked
-      ) x
-      where j.first_id <> j.id and j.first_due_at > p_now
-    ) b
-    where e.id = b.id
-  )
-  select array_agg(m.id) into v_mine
-  from (
-    select x.id
-    from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= p_now) j
-    cross join lateral (
-      select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= p_now for no key update skip locked
-    ) x
-    order by j.first_due_at, x.id
-    limit p_room
-  ) m;
-  return v_mine;
-end
-$$;
-
-COMMENT ON FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) IS 'locks the due events of an app that are the first of their calls; null: none';
 
 CREATE FUNCTION push.first_few(p_names text[]) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3301,13 +3212,6 @@ declare
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
-  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
-  -- All columns of a call except payload and recipients, which contain tokens.
-  c_select constant text :=
-    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
-  c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, '
-    'push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_right   text;
   v_missing text[];
@@ -3319,37 +3223,7 @@ begin
     end;
   end loop;
   v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
-  for v_role, v_right in
-    select r, 'usage on schema push' from jsonb_object_keys(c_roles) r
-    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
-    union all values
-      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
-      -- No right to read or update push.outbox: see tenants.sql.
-      ('push_tenant', c_insert || ' on push.outbox'),
-      ('push_ops', c_select || ', select (voided) on push.outbox'),
-      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
-        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
-        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
-      ('push_ops', 'update (paused, note) on push.lanes'),
-      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
-        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
-      ('push_keys', 'select on push.keys, push.apps'),
-      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
-      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
-        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
-        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
-        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
-        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
-        'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
-        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
-        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
-    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
-    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
-      where to_regclass('push.' || t) is not null
-  loop
+  for v_role, v_right in select r.role, r."right" from push.role_rights() r loop
     continue when v_role = any (v_missing);
     execute format('grant %s to %I', v_right, v_role);
   end loop;
@@ -3378,30 +3252,15 @@ $$;
 
 COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of';
 
-CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS boolean
+CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
   v_since constant timestamptz := p_call.created_at - interval '1 hour';
-  v_owed  constant tid[] := array(
-    select d.ctid from push.delivery d
-    where d.outbox_id = p_call.id and d.user_id = p_user_id
-      and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
-    for update skip locked);
-  -- While the call rings, its cancels go to the user that history names.
-  v_sent  constant int[] := array(
-    select h.n from push.history h
-    where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
-    for no key update skip locked);
 begin
-  if p_call.ended_at is null and exists (
-    select from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 and d.ctid <> all (v_owed)
-    union all
-    select from push.history h
-      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0 and h.n <> all (v_sent)) then
-    return false;
-  end if;
+  -- What a gateway is about to settle is in history afterwards.
+  perform from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 for update;
   with other as materialized (
     select distinct on (t.provider, k.key) t.provider, k.key, t.token, n.name, t.locale, push.recipient_data(e.entry) as data
     from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
@@ -3417,11 +3276,14 @@ begin
       and e.entry -> 'notificationEnabled' is distinct from 'false'
     order by t.provider, k.key, e.i
   ), told as (
+    -- While the call rings, its cancels go to the user that history names.
     update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
-      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
+      where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
         and coalesce(push.token_key(x.provider, h.token) = x.key, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
-    delete from push.delivery d using other x where d.ctid = any (v_owed) and push.token_key(x.provider, d.token) = x.key
+    delete from push.delivery d using other x
+      where d.outbox_id = p_call.id and d.user_id = p_user_id and push.token_key(x.provider, d.token) = x.key
+        and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
       returning d.*, x.name, x.locale as said, x.data as given
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
@@ -3429,14 +3291,11 @@ begin
   select g.outbox_id, (select max(p.last_n) from push.pushes_of(array[p_call.id]) p) + row_number() over (order by g.n), g.kind,
     clock_timestamp(), clock_timestamp(), g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
   from gone g;
-  if found then
-    perform push.ring_doorbell();
-  end if;
-  return true;
+  perform push.ring_doorbell() where found;
 end
 $$;
 
-COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'hands what is owed to a user, on tokens that others have too, over to them; false: a row is locked';
+COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'hands what is owed to a user, on tokens that others have too, over to them';
 
 CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3486,18 +3345,20 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
   union all
+  select 'schema', coalesce(push.first_few(array_agg(f order by f)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
+      'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
+      'trigger …), and gives rights back with: select push.grant_roles();'
+    from push.schema_faults() f
+  union all
   -- Calls from before a restore are left as they are.
-  select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
-        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
-      case when c.count = 0 then 'ok' else 'bad' end,
+  select 'calls past their deadline', case when count(*) = 0 then 'none' else format('%s, the oldest for %s',
+        count(*) || case when count(*) = 1000 then ' or more' else '' end, date_trunc('second', max(c.age))) end,
+      case when count(*) = 0 then 'ok' else 'bad' end,
       'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
     from (
-      select count(*) as count, max(now() - o.deadline_at) as age
-      from (
-        select o.deadline_at from push.outbox o
-        where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
-        order by o.deadline_at limit 1000
-      ) o
+      select now() - o.deadline_at as age from push.outbox o
+      where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
+      order by o.deadline_at limit 1000
     ) c
   union all
   select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
@@ -3570,14 +3431,15 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
       'replicas'' logs.'
     from trouble t
   union all
-  -- Overdue since the due time, but not from before there was a gateway.
+  -- Overdue since the due time, or since a step should have been done, but not from before there was a gateway. Who takes a job moves its
+  -- due time on, also if the step then fails.
   select 'housekeeping',
       case when m.names is not null then format('no row in push.job: %s', m.names)
         when g.since is null then 'waits for a replica'
         when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
-        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+        then 'push.job says what is due, and when it was last done; any replica takes it. What fails is in the replicas'' logs.'
         else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
     from (select min(g.started_at) as since from living g) g
     cross join (
@@ -3587,8 +3449,9 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
       where not exists (select from push.job j where j.name = n.name)
     ) m
     left join lateral (
-      select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
-      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+      select j.name, now() - x.since as late
+      from push.job j cross join lateral (select greatest(least(j.due_at, j.done_at + j.every), g.since) as since) x
+      where now() - x.since > greatest(interval '10 s', 5 * j.every)
       order by 2 desc limit 1
     ) j on g.since is not null
 $$;
@@ -3633,9 +3496,8 @@ CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, sta
     from (select pg_notification_queue_usage() as usage) q
   union all
   select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
-        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
-        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
-          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+        select format(', most by pid %s (%s)', k.pid, coalesce(a.usename, 'unknown')) from pg_locks k left join pg_stat_activity a using (pid)
+        where k.pid is not null group by k.pid, a.usename order by count(*) desc limit 1) end,
       case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
       'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
       'in pg_signal_backend, or a superuser.'
@@ -3706,6 +3568,15 @@ end
 $$;
 
 COMMENT ON FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) IS 'puts the invalidation of a lane''s tokens on hold. From now on dead tokens go to push.quarantined_tokens, until push.resume_invalidation. Tokens that were invalidated lately go there too, and live again. p_lane: push.lanes.id; p_window: how far back; p_note: the reason. Returns how many tokens were moved now; 0 if it is on hold already';
+
+CREATE FUNCTION push.hook_of(p_app text, p_type text) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+  select w.app from push.webhook w
+  where w.app = p_app and w.on_until > statement_timestamp() and (w.events is null or p_type = any (w.events)) offset 0
+$$;
+
+COMMENT ON FUNCTION push.hook_of(p_app text, p_type text) IS 'the app itself, if events of this type are recorded for it; otherwise no row';
 
 CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4071,18 +3942,16 @@ declare
   v_user  constant text := p_erasure.user_id;
   v_text  constant text := to_jsonb(v_user)::text;
   v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
-  v_first bigint;
-  v_last  bigint;
+  v_are_left boolean;
   v_table text;
 begin
-  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
+  select greatest(max(o.id), p_erasure.after_id), least(min(o.id), p_erasure.until_id), count(*) > 0,
+      coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
       o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
-    into v_last, v_first, p_erasure.found
+    into p_erasure.after_id, p_erasure.until_id, v_are_left, p_erasure.found
     from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
       union all (select * from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)) o;
-  if v_last is not null then
-    p_erasure.after_id := greatest(v_last, p_erasure.after_id);
-    p_erasure.until_id := least(v_first, p_erasure.until_id);
+  if v_are_left then
     return p_erasure;
   end if;
   v_table := (
@@ -4143,8 +4012,7 @@ CREATE FUNCTION push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_user   constant text := p_erasure.user_id;
-  v_counts jsonb;
+  v_user constant text := p_erasure.user_id;
 begin
   p_call.recipients := coalesce((
     select jsonb_agg(case when push.entry_user(e.entry) = v_user then '"[erased]"' else push.mask_user(e.entry, v_user) end order by e.i)
@@ -4165,9 +4033,7 @@ begin
   with history as (
     update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
         provider_message_id = null
-      where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
-        select x.n from push.history x where x.outbox_id = p_id and x.finished_at >= p_since and x.user_id = v_user
-        for no key update skip locked))
+      where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user
       returning 1
   ), reports as (
     delete from push.ring_reports r where r.outbox_id = p_id and r.user_id = v_user returning 1
@@ -4181,13 +4047,11 @@ begin
         (p_call.recipients, p_call.declined, p_call.answered_by, p_call.answered_device, p_call.payload)
       returning 1
   )
-  select jsonb_build_object('history', array[0, (select count(*) from history)], 'ring_reports', array[(select count(*) from reports), 0],
-      'escalations', array[0, (select count(*) from escalated)], 'outbox', array[0, (select count(*) from call)])
-    into v_counts;
-  p_erasure.counts := push.add_counts(p_erasure.counts, v_counts);
-  if not exists (select from push.history h where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user) then
-    p_erasure.waiting := array_remove(p_erasure.waiting, p_id);
-  end if;
+  select push.add_counts(p_erasure.counts, jsonb_build_object('history', array[0, (select count(*) from history)],
+      'ring_reports', array[(select count(*) from reports), 0], 'escalations', array[0, (select count(*) from escalated)],
+      'outbox', array[0, (select count(*) from call)]))
+    into p_erasure.counts;
+  p_erasure.waiting := array_remove(p_erasure.waiting, p_id);
   return p_erasure;
 end
 $$;
@@ -4513,15 +4377,14 @@ begin
     from (select t.app, t.provider, push.push_service(t.provider, t.token) as service from tokens t) t
     group by t.app, t.provider, t.service;
   end if;
-  if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.is_on) then
+  if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.on_until > statement_timestamp()) then
     return null;
   elsif tg_op = 'INSERT' then
     insert into push.webhook_event (event, app, type, user_id, at, data)
     select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
       t.user_id, t.invalidated_at,
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from tokens t
-    where push.wants_event(t.app, 'token.dead')
+    from tokens t cross join lateral push.hook_of(t.app, 'token.dead')
     on conflict do nothing;
   else
     -- They live again: their phones have registered them again, invalidation was put on hold, or an operator has deleted the rows. A
@@ -4541,7 +4404,7 @@ $$;
 
 COMMENT ON FUNCTION push.note_tokens() IS 'counts dead or quarantined tokens. Records token.dead, and removes it if the token lives';
 
-CREATE FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) RETURNS void
+CREATE FUNCTION push.note_webhook(p_app text, p_url_digest text, p_result integer, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -4549,36 +4412,34 @@ declare
   c_open     constant int := 5;
   c_probe    constant interval := '5 s';
   c_wait_max constant interval := '5 minutes';
+  v_pause    constant timestamptz := clock_timestamp() + p_pause_ms * interval '1 ms';
 begin
-  if p_is_alive and not p_is_gone then
+  if p_result = 0 then
     update push.webhook w
       set failures = 0, failing_since = null, last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
         retry_at = greatest(
           case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
-          case when w.url_digest = p_url_digest then clock_timestamp() + p_pause_ms * interval '1 ms' end)
+          case when w.url_digest = p_url_digest then v_pause end)
       where w.app = p_app
-        and (w.failures > 0 or p_pause_ms is not null or w.last_status is distinct from p_status
-          or w.last_reason is distinct from p_reason or w.last_at < clock_timestamp() - interval '10 s');
+        and (w.failures > 0 or p_pause_ms is not null or (w.last_status, w.last_reason) is distinct from (p_status, p_reason)
+          or w.last_at < clock_timestamp() - interval '10 s');
   else
     update push.webhook w
-      set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe
-          then least(w.failures + p_failures, greatest(w.failures + 1, c_open)) else w.failures end,
+      set failures = least(w.failures + p_failures, greatest(w.failures + 1, c_open)),
         failing_since = coalesce(w.failing_since, clock_timestamp()),
         last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
-        gone_at = case when p_is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+        gone_at = coalesce(w.gone_at, case p_result when 2 then clock_timestamp() end),
         -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
-        retry_at = greatest(
-          case when w.failures < c_open or not p_is_probe then w.retry_at end,
-          clock_timestamp() + p_pause_ms * interval '1 ms',
-          case when w.failures + p_failures >= c_open
-              and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe) then
+        retry_at = greatest(v_pause, case when w.failures < c_open then w.retry_at end,
+          case when w.failures + p_failures >= c_open then
             clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-      where w.app = p_app and w.url_digest = p_url_digest;
+      where w.app = p_app and w.url_digest = p_url_digest
+        and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe or p_result = 2 or v_pause is not null);
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app';
+COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_result integer, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app. p_result: 0 some were acknowledged; 1 none was; 2 one had the answer 410';
 
 CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
@@ -4586,14 +4447,10 @@ CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     AS $$
 begin
   -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
-  if pg_notification_queue_usage() >= 0.0001 or exists (
+  perform pg_notify(p_channel, p_payload) where pg_notification_queue_usage() < 0.0001 and not exists (
     select from pg_locks l
-    where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
-  then
-    return false;
-  end if;
-  perform pg_notify(p_channel, p_payload);
-  return true;
+    where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted);
+  return found;
 end
 $$;
 
@@ -4604,44 +4461,25 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     AS $$
-  with owed as materialized (
-    select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest
-    from push.count_owed(5000, false) d
-    group by d.lane, d.kind, d.state
-  ), receipts as materialized (
-    -- Counting tickets reads the batches. With more than fifty batches, the average of fifty is used for the others.
-    select b.app, b.is_overdue, case when b.count <= 50 then t.sum else b.count * t.avg end as count
+  select x.what, l.app, l.channel, d.kind, d.state, x.value::double precision
     from (
-      -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
-      select r.app, r.due_at < now() - interval '1 minute' or r.attempts > 3 as is_overdue, count(*) as count
-      from push.receipt_batch r
-      group by 1, 2
-    ) b
-    cross join lateral (
-      select sum(cardinality(r.n)), avg(cardinality(r.n))
-      from (
-        select r.n from push.receipt_batch r
-        where r.app = b.app and (r.due_at < now() - interval '1 minute' or r.attempts > 3) = b.is_overdue
-        limit 50
-      ) r
-    ) t
-  )
-  select 'pending', l.app, l.channel, d.kind, d.state, d.count::double precision
-    from owed d join push.lane l on l.id = d.lane
-  union all
-  select 'oldest_ready', l.app, l.channel, d.kind, d.state,
-      greatest(0, extract(epoch from clock_timestamp() - d.oldest))
-    from owed d join push.lane l on l.id = d.lane
-    where d.state = 0
+      select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest from push.count_owed(5000, false) d group by 1, 2, 3
+    ) d
+    join push.lane l on l.id = d.lane
+    cross join lateral (values ('pending', true, d.count),
+      ('oldest_ready', d.state = 0, greatest(0, extract(epoch from clock_timestamp() - d.oldest)))) x(what, is_so, value)
+    where x.is_so
   union all
   select x.what, l.app, l.channel, null, null, x.is_so::int
     from push.lane l cross join lateral (values ('paused', l.paused), ('held', l.invalidation_held_at is not null)) x(what, is_so)
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
   union all
-  select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
-  union all
-  select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+  select x.what, r.app, null, null, null, sum(r.tickets)
+    from push.receipt_batch r cross join lateral (
+      -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
+      values ('receipts_pending', true), ('receipts_overdue', r.due_at < now() - interval '1 minute' or r.attempts > 3)) x(what, is_so)
+    where x.is_so group by x.what, r.app
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.api_keys k
     where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
@@ -4649,10 +4487,10 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
     group by k.app
   union all
   select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
-    from push.quota_uses() u where u."limit" is not null
+    from push.quotas u where u."limit" is not null
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota)';
+COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota)';
 
 CREATE FUNCTION push.observe_webhooks() RETURNS TABLE(app text, waiting double precision, oldest double precision, failing double precision, stopped double precision, dropped double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4742,9 +4580,7 @@ begin
   v_note := case when p_paused then coalesce(v_said, case when v_paused then v_note end) end;
   update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp()
     where l.app = p_app and p_provider in (l.provider, l.channel) and (l.paused <> p_paused or l.note is distinct from v_note);
-  if changed and not p_paused then
-    perform push.ring_doorbell();
-  end if;
+  perform push.ring_doorbell() where changed and not p_paused;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
     when p_paused then ' was paused already'
@@ -5178,9 +5014,7 @@ begin
     where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
     order by w.due_at limit p_max for no key update skip locked));
   get diagnostics v_promoted = row_count;
-  if v_promoted > 0 then
-    perform push.ring_doorbell();
-  end if;
+  perform push.ring_doorbell() where v_promoted > 0;
   return v_promoted;
 end
 $$;
@@ -5197,20 +5031,15 @@ CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAU
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
-  -- takes about 10 to 20 % of it: a call may have a thousand reports.
+  -- c_bite limits the time of one call of this function, and c_step that of a step: a call may have a thousand reports.
   c_bite   constant interval := '25 ms';
+  c_step   constant int := 20;
   c_pause  constant interval := '10 minutes';
   -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
   v_begun  timestamptz := clock_timestamp();
-  v_step   int := 20;
-  v_from   timestamptz;
-  v_took   interval;
   v_cursor push.prune_cursor;
-  v_seen   int;
-  v_last   bigint;
   v_oldest timestamptz;
   v_done   bigint[];
   v_pruned bigint := 0;
@@ -5222,37 +5051,29 @@ begin
     return 0;
   end if;
   loop
-    v_from := clock_timestamp();
-    select count(*), max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done)
-      into v_seen, v_last, v_oldest, v_done
+    select max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done) into v_cursor.after_id, v_oldest, v_done
       from (
         select o.id, o.created_at, o.created_at < v_before and o.ended_at is not null
           and (select true from push.delivery d where d.outbox_id = o.id limit 1) is null as is_done
         from push.outbox o
         where o.id > v_cursor.after_id
         order by o.id
-        limit least(v_step, p_max - v_pruned)
+        limit least(c_step, p_max - v_pruned)
       ) b;
-    if v_seen = 0 or v_oldest >= v_before then
+    if coalesce(v_oldest >= v_before, true) then
       v_cursor.after_id := 0;
       v_cursor.until := v_before;
       v_cursor.ended_at := clock_timestamp();
       exit;
     end if;
-    v_cursor.after_id := v_last;
-    if v_done is not null then
-      -- The trigger drop_calls deletes their other rows.
-      with gone as (
-        delete from push.outbox o where o.id = any (array(
-          select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
-        returning 1
-      )
-      select v_pruned + count(*) into v_pruned from gone;
-    end if;
+    -- The trigger drop_calls deletes their other rows.
+    with gone as (
+      delete from push.outbox o where o.id = any (array(
+        select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
+      returning 1
+    )
+    select v_pruned + count(*) into v_pruned from gone;
     exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
-    v_took := clock_timestamp() - v_from;
-    v_step := case when v_took > c_bite / 5 then greatest(v_step / 4, 1) when v_took > c_bite / 10 then v_step
-      else least(v_step * 2, 500) end;
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
@@ -5290,8 +5111,6 @@ begin
       limit 25 for update skip locked
     ) x
     where l.provider = 'expo'));
-  -- Events that no receiver has acknowledged.
-  perform push.trim_webhooks();
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
@@ -5457,22 +5276,20 @@ $$;
 
 COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
-CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer, set_at timestamp with time zone, set_by text, note text)
+CREATE FUNCTION push.quota_uses(p_quota push.quota) RETURNS TABLE(what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select q.app, k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
-      pg_sequence_last_value(push.meter(q.id, k.what)))).used,
-    (push.read_meter(null, pg_sequence_last_value(push.meter(q.id, 'refusals')))).used,
-    least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
-    k.configured, k.set_to, q.set_at, q.set_by, q.note
-  from push.quota q
+  select k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, k.what || '_returned')),
+      pg_sequence_last_value(push.meter(p_quota.id, k.what)))).used,
+    (push.read_meter(null, m.refusals)).used, least(to_timestamp(60 * (n.next - ((n.next - (m.refusals >> 44)) & 524287))), clock_timestamp()),
+    k.configured, k.set_to
+  from unnest((push.meter_names())[:3], p_quota.limits, p_quota.configured, p_quota.set_to) k(what, "limit", configured, set_to)
+  cross join pg_sequence_last_value(push.meter(p_quota.id, 'refusals')) m(refusals)
   cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint + 1) n(next)
-  cross join unnest((push.meter_names())[:3], q.limits, q.configured, q.set_to) k(what, "limit", configured, set_to)
-  where not pg_is_in_recovery()
 $$;
 
-COMMENT ON FUNCTION push.quota_uses() IS 'the quotas and their use, one row for each app and limit, also where there is none now. For push.quotas and push.observe';
+COMMENT ON FUNCTION push.quota_uses(p_quota push.quota) IS 'the quota of an app and its use, one row for each limit, also where there is none now. For push.quotas. p_quota: the app''s row';
 
 CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
     LANGUAGE sql STABLE
@@ -5701,22 +5518,19 @@ CREATE FUNCTION push.refuse_slots() RETURNS trigger
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_call_id text;
-  v_map     push.shard_map;
+  v_fault text;
 begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     -- This snapshot may show a map that was replaced since: then this is a serialization failure.
     perform from push.shard_map m where m.until is null for share;
   end if;
-  select n.call_id into v_call_id
-    from (select m.shards from push.shard_map m where m.until is null offset 0) m cross join new_calls n
+  select format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', n.call_id, m.shards[push.slot_of(n.call_id) + 1],
+      tg_argv[0], m.generation) into v_fault
+    from (select m.shards, m.generation from push.shard_map m where m.until is null offset 0) m cross join new_calls n
     where m.shards[push.slot_of(n.call_id) + 1] <> tg_argv[0]::int and n.created_at >= statement_timestamp()
     limit 1;
   if found then
-    select m.* into v_map from push.shard_map m where m.until is null;
-    raise exception using errcode = '22S01',
-      message = format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', v_call_id,
-        v_map.shards[push.slot_of(v_call_id) + 1], tg_argv[0], v_map.generation),
+    raise exception using errcode = '22S01', message = v_fault,
       hint = 'Nothing of this statement was enqueued. Enqueue it there, or through the router.',
       schema = 'push', table = 'outbox', column = 'call_id';
   end if;
@@ -5961,9 +5775,7 @@ begin
         limit 1) is null;
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
-    if requeued > 0 then
-      perform push.ring_doorbell();
-    end if;
+    perform push.ring_doorbell() where requeued > 0;
     message := format('call %s: %s', v_call.call_id, case requeued
       when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
       else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
@@ -6001,7 +5813,7 @@ begin
   elsif resend_webhooks.since > clock_timestamp() then
     raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be in the future',
       hint = 'since => now() - interval ''1 hour'' sends the events of the last hour again.';
-  elsif not (select w.is_on from push.webhook w where w.app = v_app) then
+  elsif (select w.on_until <= clock_timestamp() from push.webhook w where w.app = v_app) then
     raise exception using errcode = 'object_not_in_prerequisite_state', message = format('app: the webhook of app %s is off', v_app),
       hint = 'Nothing is recorded for it. It is on when a gateway has started whose configuration has apps.APP.webhook.';
   end if;
@@ -6019,8 +5831,7 @@ begin
   -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
   -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
-    select x.* from push.past_events(v_app, v_from, v_ids) x
-    where push.wants_event(v_app, x.type)
+    select x.* from push.past_events(v_app, v_from, v_ids) x cross join lateral push.hook_of(v_app, x.type)
     order by x.at
     fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties
   ), made as (
@@ -6215,19 +6026,16 @@ CREATE FUNCTION push.ring_doorbell() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
   -- A commit with a notification holds the notification lock until it is on the disk, and on a synchronous standby. If that
   -- takes long, the next writes of a notifying gateway would wait: settlements, next channels, even its heartbeats.
   -- Gateways poll, so they need no notification of their own.
-  if current_setting('push.is_gateway', true) = 'on' then
-    return;
-  end if;
+  --
   -- A commit that notifies takes a cluster-wide lock, so there is at most one in 5 ms. The key is the time slot: with a
   -- fixed key, one long transaction would silence all others. Any role can take these keys in advance, which only silences
   -- the notifications: gateways poll 50 ms later.
-  if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
+  if current_setting('push.is_gateway', true) is distinct from 'on'
+    and pg_try_advisory_xact_lock(7781, ((extract(epoch from clock_timestamp()) * 200)::bigint % 2000000000)::int + 1000) then
     perform push.notify('push_outbox', '');
   end if;
 end
@@ -6333,6 +6141,54 @@ $$;
 
 COMMENT ON FUNCTION push.ring_unreached(p_calls bigint[]) IS 'rings the devices that users have registered whom these calls have not reached, and notes such users. p_calls: calls that are locked';
 
+CREATE FUNCTION push.role_rights() RETURNS TABLE(role text, "right" text)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
+  -- All columns of a call except payload and recipients, which contain tokens.
+  c_select constant text :=
+    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
+  c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
+    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, '
+    'push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
+begin
+  return query
+    select r, 'usage on schema push' from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r
+    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
+    union all values
+      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
+      -- No right to read or update push.outbox: see tenants.sql.
+      ('push_tenant', c_insert || ' on push.outbox'),
+      ('push_ops', c_select || ', select (voided) on push.outbox'),
+      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
+        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
+        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
+      ('push_ops', 'update (paused, note) on push.lanes'),
+      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
+        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
+      ('push_keys', 'select on push.keys, push.apps'),
+      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
+      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
+        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
+        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
+        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
+        'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
+        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
+    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
+    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
+      where to_regclass('push.' || t) is not null;
+end
+$$;
+
+COMMENT ON FUNCTION push.role_rights() IS 'the rights of the roles; for push.grant_roles';
+
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6358,22 +6214,36 @@ begin
     when 'escalate' then v_more := push.bypass(500) >= 500;
     when 'prune' then
       perform push.prune();
-      -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.
       v_more := push.trim_webhooks() >= 5000 or exists (select from push.prune_cursor c where c.after_id > 0);
     when 'erase' then v_more := push.finish_erasures();
     when 'ensure_partitions' then perform push.ensure_partitions();
     when 'drop_partitions' then v_more := push.drop_partitions() > 0;
     -- The caller runs push.take_tally itself and adds the result to its counters.
-    when 'tally' then return false;
+    when 'tally' then null;
   end case;
-  if v_more then
-    update push.job j set due_at = clock_timestamp() where j.name = p_name;
-  end if;
+  -- Not at each run: some are run four times a second, and while vacuum is held back each update leaves a dead row.
+  update push.job j set done_at = clock_timestamp(), due_at = case when v_more then clock_timestamp() else j.due_at end
+    where j.name = p_name and (v_more or j.done_at < clock_timestamp() - interval '5 s');
   return v_more;
 end
 $$;
 
 COMMENT ON FUNCTION push.run_job(p_name text) IS 'runs one step of a job. p_name: what push.take_job returned. Returns true if there is more to do; the job is then due again at once';
+
+CREATE FUNCTION push.schema_faults() RETURNS SETOF text
+    LANGUAGE sql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+  where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
+  union all
+  select format('%s may not execute push.%s', r.role, p.proname)
+  from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
+  join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
+  where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
+$$;
+
+COMMENT ON FUNCTION push.schema_faults() IS 'triggers that are disabled, and functions that the service may not execute; for push.health';
 
 CREATE FUNCTION push.serves(p_providers text[], p_provider text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -6407,12 +6277,11 @@ begin
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'miss, oldest_ringing, postpone_receipts, promote, '
-        'prune, register_device, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
-      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'end_accepted, expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
-        'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
-        'note_tokens'),
+        'miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, take_tally, '
+        'trim_webhooks'),
+      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, end_accepted, ended, ended_for, expire, '
+        'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
+        'resume_invalidation, settle, settle_receipts, settle_webhooks, settled'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
       (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
@@ -6505,31 +6374,26 @@ declare
 begin
   -- An unchanged row is not written.
   for v_hook in
-    select c.*
-    from (
-      select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
-      from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
-    ) c
+    select c.app, c.host, c.url_digest, t.events
+    from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+    cross join lateral (select string_to_array(c.events, ',')) t(events)
     left join push.webhook w on w.app = c.app
-    where case when c.host is null then w.is_on else w.app is null or w.off_at is not null
-      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
+    where case when c.host is null then w.on_until > clock_timestamp()
+      else (w.on_until, w.host, w.url_digest, w.events) is distinct from ('infinity', c.host, c.url_digest, t.events) end
     order by c.app
   loop
     begin
       if v_hook.host is null then
-        update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-          where w.app = v_hook.app and w.is_on;
+        update push.webhook w set on_until = clock_timestamp(), changed_at = clock_timestamp() where w.app = v_hook.app;
         continue;
       end if;
-      insert into push.webhook as w (app, host, url_digest, events)
-      values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
-      on conflict (app) do update
-        set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
-          changed_at = clock_timestamp(),
-          gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
-          failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
-          failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end;
+      -- Another URL begins anew.
+      update push.webhook w set gone_at = null, failing_since = null, failures = 0, retry_at = null
+        where w.app = v_hook.app and w.url_digest <> v_hook.url_digest;
+      insert into push.webhook (app, host, url_digest, events) values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
+        on conflict (app) do update
+          set on_until = 'infinity', host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
+            changed_at = clock_timestamp();
     exception
       -- An operator has the app paused, or another replica has just written it, in a transaction that is open. It is left out, and the
       -- others are not. There may be many such apps: only for the first one it waits.
@@ -6651,7 +6515,7 @@ begin
         v_failed.outbox_id, v_failed.user_id, clock_timestamp(), jsonb_build_object('app', p_app,
           'callId', (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), 'n', v_failed.n, 'userId', v_failed.user_id,
           'device', coalesce(push.mask(v_failed.token), v_failed.device), 'provider', 'expo', 'reason', v_gone.reason)
-      where push.wants_event(p_app, 'delivery.receipt')
+      from push.hook_of(p_app, 'delivery.receipt')
       on conflict do nothing;
     end if;
   end loop;
@@ -6673,24 +6537,45 @@ CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest t
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_free   bigint[];
-  v_probes bigint[];
-  v_next   bigint[];
-  v_app    record;
+  v_app  record;
+  v_next bigint[];
 begin
+  for v_app in
+    select p_app[r.i] as app, p_url_digest[r.i] as url_digest,
+      case when bool_or(p_result[r.i] = 2) then 2 else min(p_result[r.i]) end::int as result,
+      count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
+      coalesce(bool_or(p.is_probe), false) as is_probe,
+      (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
+    from generate_subscripts(p_id, 1) r(i) left join lateral (
+      select true as is_probe from push.webhook_event e cross join lateral (
+        select from push.webhook w where w.app = e.app and w.retry_at = e.due_at offset 0
+      ) w
+      where e.id = p_id[r.i] offset 0
+    ) p on true
+    group by 1, 2 order by 1, 2
+  loop
+    begin
+      perform push.note_webhook(v_app.app, v_app.url_digest, v_app.result, v_app.failures, v_app.pause_ms, v_app.is_probe, v_app.status,
+        v_app.reason);
+    exception
+      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
+      -- many such apps: only for the first one it waits.
+      when lock_not_available then perform set_config('lock_timeout', '1ms', true);
+    end;
+  end loop;
   -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
   -- the events in a transaction that stays open: that event is left out, and sent again after its lease.
-  v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
-  v_probes := array(
-    select e.id from push.webhook_event e cross join lateral (
-      select from push.webhook w where w.app = e.app and w.retry_at = e.due_at offset 0
-    ) w
-    where e.id = any (p_id));
-  with gone as (
-    delete from push.webhook_event e
-    using generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] = 0 and e.id = any (v_free)
-    returning e.id, e.outbox_id
+  with result as materialized (
+    select e.tid, r.attempt, r.result, r.delay_ms
+    from unnest(p_id, p_event, p_attempt, p_result, p_delay_ms) r(id, event, attempt, result, delay_ms)
+    cross join lateral (
+      select e.ctid as tid from push.webhook_event e where e.id = r.id and e.event = coalesce(r.event, e.event) for update skip locked
+    ) e
+  ), gone as (
+    delete from push.webhook_event e using result r where e.ctid = r.tid and r.result = 0 returning e.id, e.outbox_id
+  ), again as (
+    update push.webhook_event e set due_at = clock_timestamp() + r.delay_ms * interval '1 ms', tries = e.tries + 1
+    from result r where e.ctid = r.tid and r.result > 0 and e.attempts = r.attempt
   )
   select array_agg(f.id) into v_next
     from (select distinct g.outbox_id from gone g) g cross join lateral (
@@ -6708,27 +6593,6 @@ begin
         where e.id = any (array(
           select x.id from push.webhook_event x where x.id = any (v_next) and x.attempts = 0 for no key update skip locked));
   end;
-  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
-    from generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
-      and e.id = any (v_free);
-  for v_app in
-    select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
-      count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
-      bool_or(p_id[r.i] = any (v_probes)) as is_probe,
-      (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
-    from generate_subscripts(p_id, 1) r(i)
-    group by 1, 2 order by 1, 2
-  loop
-    begin
-      perform push.note_webhook(v_app.app, v_app.url_digest, v_app.is_alive, v_app.is_gone, v_app.failures, v_app.pause_ms, v_app.is_probe,
-        v_app.status, v_app.reason);
-    exception
-      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
-      -- many such apps: only for the first one it waits.
-      when lock_not_available then perform set_config('lock_timeout', '1ms', true);
-    end;
-  end loop;
 end
 $$;
 
@@ -6849,8 +6713,6 @@ CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_i
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
   v_app   push.apps := (select a from push.apps a where a.app = v_call.app);
-  v_since timestamptz := v_call.created_at;
-  v_until timestamptz := clock_timestamp() + interval '1 minute';
 begin
   if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
@@ -6860,10 +6722,7 @@ begin
     with fault as materialized (
       select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
     ), reached as materialized (
-      select d.user_id, d.token from push.delivery d where d.outbox_id = p_outbox_id and d.kind in (0, 3)
-      union
-      select h.user_id, h.token from push.history h
-      where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
+      select distinct p.user_id, p.token from push.pushes_of(array[p_outbox_id]) p where p.kind in (0, 3)
     ), missing as materialized (
       select e.* from (
         select push.entry_user(e) as user_id, e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
@@ -6890,11 +6749,11 @@ begin
       select m.user_id, case
           when v_call.kind = 'missed_call' and v_app.missed_calls = 'off' then 'MissedCallsOff'
           when bool_and(m.is_off) then 'NotificationsDisabled'
-          when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
-          when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
-          when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
+          when bool_or(t.is_dead and not t.is_off) then 'TokenInvalid'
+          when bool_or(t.is_off) then 'NotificationsDisabled'
+          when bool_or(t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
-      from missing m
+      from missing m left join token t on t.user_id = m.user_id
       -- A token that two users share is one delivery, which belongs to the first user.
       where not exists (select from token t join reached r on push.token_key(t.provider, r.token) = push.token_key(t.provider, t.token)
         where t.user_id = m.user_id)
@@ -6932,32 +6791,26 @@ CREATE FUNCTION push.spread_slots(p_shards integer[], p_now integer[] DEFAULT NU
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 declare
-  v_count int := cardinality(p_shards);
+  v_map int[] := array(select case when p_now[n] = any (p_shards) then p_now[n] end from generate_series(1, 1024) n);
+  -- The shards, those with the fewest slots first.
+  v_all int[];
+  v_slot int;
 begin
-  if coalesce(v_count, 0) not between 1 and 1024
-    or v_count <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
+  if coalesce(cardinality(p_shards), 0) not between 1 and 1024
+    or cardinality(p_shards) <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
   then
     raise exception using errcode = 'invalid_parameter_value', message = 'p_shards: must name 1 to 1024 shards, numbers from 0 to 1023';
   end if;
-  return array(
-    with shard as (
-      -- Each shard gets 1024 / n slots, and some get one more: those that have more already, so that the fewest slots move.
-      select s, place, 1024 / v_count
-        + (row_number() over (order by cardinality(array_positions(p_now, s)) desc, place) <= 1024 % v_count)::int as quota
-      from unnest(p_shards) with ordinality x(s, place)
-    ), slot as (
-      -- Free is every slot that a shard has beyond its share, and those of shards that are not in the list.
-      select n, case when row_number() over (partition by p_now[n] order by n) <= h.quota then p_now[n] end as owner
-      from generate_series(1, 1024) n left join shard h on h.s = p_now[n]
-    ), lack as (
-      -- The free slots go to the shard that lacks the most, in turn.
-      select h.s, row_number() over (order by lacks desc, h.place) as turn
-      from shard h cross join lateral generate_series(1, h.quota - (select count(*) from slot x where x.owner = h.s)) lacks
-    )
-    select coalesce(x.owner, l.s)
-    from (select n, owner, row_number() over (partition by owner is null order by n) as turn from slot) x
-    left join lack l on x.owner is null and l.turn = x.turn
-    order by x.n);
+  -- While a slot is free, or a shard has two more than another, the shard with the fewest gets one.
+  loop
+    v_all := array(
+      select x.s from unnest(p_shards || v_map) with ordinality x(s, place) where x.s is not null group by x.s order by count(*), min(x.place));
+    v_slot := coalesce(array_position(v_map, null), array_position(v_map, v_all[cardinality(v_all)]));
+    exit when v_map[v_slot] is not null
+      and cardinality(array_positions(v_map, v_map[v_slot])) - cardinality(array_positions(v_map, v_all[1])) < 2;
+    v_map[v_slot] := v_all[1];
+  end loop;
+  return v_map;
 end
 $$;
 
@@ -7010,14 +6863,12 @@ CREATE FUNCTION push.take_job(p_gateway integer, p_urgent boolean DEFAULT NULL::
 declare
   v_name text;
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return null;
-  end if;
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
         and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
+      and exists (select from push.gateways g where g.id = p_gateway and g.alive)
     returning j.name into v_name;
   return v_name;
 end
@@ -7084,6 +6935,7 @@ declare
   v_value bigint;
   v_seen  bigint;
 begin
+  perform push.run_job('tally');  -- notes that it is done
   return query
     with gone as (
       delete from push.tally t
@@ -7096,11 +6948,12 @@ begin
     group by 1, 2, 3, 4, 5, 6, 7, 9;
   -- What quotas have refused since the last call, at most of the last two minutes. Each refusal is counted by one gateway.
   what := 'refused';
-  for v_id, app in select q.id, q.app from push.quota q loop
+  for v_id, app in
+    select q.id, q.app from push.quota q
+    where pg_sequence_last_value(push.meter(q.id, 'refusals')) is distinct from pg_sequence_last_value(push.meter(q.id, 'refusals_seen'))
+    for no key update skip locked
+  loop
     v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
-    continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
-    perform from push.quota q where q.id = v_id for no key update skip locked;
-    continue when not found;
     v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
     perform setval(push.meter(v_id, 'refusals_seen'), v_value);
     count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
@@ -7259,46 +7112,46 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
     SET jit TO 'off'
     AS $$
   with call as (
-    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
+    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id, coalesce(timeline.first_n, 0) as first_n,
+      coalesce(timeline.last_n, 2147483647) as last_n
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), owed as (
-    select d.* from call c cross join lateral (select * from push.deliveries d
-      where d.outbox_id = c.id and d.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) d
-  ), done as (
-    select h.* from call c cross join lateral (select * from push.delivery_history h where h.outbox_id = c.id
-      and h.finished_at >= c.created_at and h.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) h
   ), pushed as (
-    select d.outbox_id, d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
-    union all
-    select h.outbox_id, h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
-  ), told (id, at, step, n, event, provider, kind, user_id, attempt, status, reason, device, field) as (
-    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id,
-      null::int, case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device, null
-    from pushed f left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
-    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
-    where f.fallback_of is not null
-    union all
     -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id,
-      d.attempt, null, d.last_reason, d.device, null
-    from owed d
+    select p.* from call c cross join lateral (
+      select d.outbox_id, d.n, d.created_at, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures, 3 as step,
+        case d.state when 'waiting' then d.due_at else d.created_at end as at, d.state as event, d.attempt, null::int as status,
+        d.last_reason as reason, null::timestamptz as sent_at
+      from push.deliveries d
+      where d.outbox_id = c.id and d.n between c.first_n and c.last_n
+      union all
+      select h.outbox_id, h.n, h.created_at, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures, 6,
+        coalesce(h.answered_at, h.finished_at), h.outcome, h.attempts, h.status, h.reason, h.sent_at
+      from push.delivery_history h
+      where h.outbox_id = c.id and h.finished_at >= c.created_at and h.n between c.first_n and c.last_n
+      offset 0) p
+  ), told as (
+    select p.outbox_id as id, e.*, p.n, p.provider, p.kind, p.user_id, p.device, null as field
+    from pushed p cross join lateral (
+      -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+      select p.created_at as at, 2 as step, case when s.n is null then 'fallback' else 'escalation' end as event, null::int as attempt,
+        case when s.n is null then f.status end as status, case when s.n is null then f.reason else 'NotRinging' end as reason
+      from (select) x left join pushed f on f.outbox_id = p.outbox_id and f.n = p.fallback_of and f.step = 6
+      left join push.escalations s on s.outbox_id = p.outbox_id and s.n = p.n
+      where p.fallback_of is not null
+      union all
+      select p.at, p.step, p.event, p.attempt, p.status, p.reason
+      union all
+      select (a ->> 'at')::timestamptz, 4, 'attempt failed', (a ->> 'attempt')::int, (a ->> 'status')::int, a ->> 'reason'
+      from jsonb_array_elements(p.failures) a
+      union all
+      -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+      select p.sent_at, 5, 'sent', coalesce((
+          select min((a ->> 'attempt')::int) from jsonb_array_elements(p.failures) a where (a ->> 'at')::timestamptz >= p.sent_at
+        ), p.attempt), null, null
+      where p.sent_at is not null
+    ) e
     union all
-    select p.outbox_id, (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int,
-      (f ->> 'status')::int, f ->> 'reason', p.device, null
-    from pushed p cross join lateral jsonb_array_elements(p.failures) f
-    union all
-    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, coalesce((
-        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-      ), h.attempts), null, null, h.device, null
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status,
-      h.reason, h.device, null
-    from done h
-    union all
-    select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
+    select c.id, e.at, e.step, e.event, e.attempt, null, e.reason, -1, null, c.kind, e.user_id, null, e.field
     from call c cross join lateral (
       select c.created_at as at, 0 as step, 'enqueued' as event, null as user_id, null::int as attempt, null as reason, null as field
       union all
@@ -7373,53 +7226,36 @@ declare
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
-  v_app      record;
+  v_hook     push.webhook;
 begin
   -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
   -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
-  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
-    update push.webhook w set off_at = v_begun, lent_at = v_begun
-      where w.app = any (array(select x.app from push.webhook x
-        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_age_max
-          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
-            where l.app = x.app and s.updated_at > v_begun - c_age_max)
-        for no key update skip locked));
-  end if;
-  -- The last replica that has it has not claimed for a minute.
-  update push.webhook w set is_on = false
-    where w.app = any (array(select x.app from push.webhook x
-      where x.is_on and x.off_at is not null and x.lent_at < v_begun - interval '1 minute' for no key update skip locked));
-  -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
-  -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
-  for v_app in
-    with recursive app (name) as (
-      select min(e.app) from push.webhook_event e
-      union all
-      select (select min(e.app) from push.webhook_event e where e.app > a.name) from app a where a.name is not null
-    )
-    select a.name, w.app is not null as is_known, coalesce(w.is_on, false) as is_on,
-      -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
-      not coalesce(w.is_on or w.off_at >= v_begun - interval '10 s', false) as is_off
-    from app a left join push.webhook w on w.app = a.name
-    where a.name is not null
-    order by random()
+  update push.webhook w set on_until = v_begun + interval '1 minute'
+    where w.app = any (array(
+      select x.app from push.webhook x
+      where x.on_until = 'infinity' and x.changed_at < v_begun - c_age_max
+        and exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute')
+        and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+          where l.app = x.app and s.updated_at > v_begun - c_age_max)
+      for no key update skip locked));
+  -- Apps take turns, because looking for the oldest events of many may take longer than one step may. Each app's events are found by an
+  -- index of their own, so those of an app whose row an operator has locked, which are left, keep no others from being deleted.
+  for v_hook in
+    select w.* from push.webhook w where exists (select from push.webhook_event e where e.app = w.app)
+    order by random() for no key update of w skip locked
   loop
     exit when clock_timestamp() > v_begun + interval '250 ms';
-    v_count := case when v_app.is_off then c_bite
-      when v_app.is_on then greatest(0, (select count(*) from (
-        select from push.webhook_event e where e.app = v_app.name limit c_rows_max + c_bite) x) - c_rows_max)
-      else 0 end;
-    -- Events of an app whose row an operator holds are left, because they could not be counted.
-    perform from push.webhook w where w.app = v_app.name for no key update skip locked;
-    continue when not found and v_app.is_known;
-    -- The oldest: those that are too many, or else those that are too old.
     delete from push.webhook_event e
       where e.id = any (array(
         select x.id from push.webhook_event x
-        where x.app = v_app.name and x.created_at < case v_count when 0 then v_begun - c_age_max else 'infinity' end
-        order by x.created_at limit case v_count when 0 then c_bite else v_count end for update skip locked));
+        where x.app = v_hook.app and x.created_at < greatest(v_begun - c_age_max,
+            (select n.created_at from push.webhook_event n
+              where n.app = v_hook.app order by n.created_at desc offset c_rows_max - 1 limit 1),
+            -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+            case when v_hook.on_until < v_begun - interval '10 s' then 'infinity'::timestamptz end)
+        order by x.created_at limit c_bite for update skip locked));
     get diagnostics v_count = row_count;
-    update push.webhook w set dropped = w.dropped + v_count where w.app = v_app.name and w.is_on and v_count > 0;
+    update push.webhook w set dropped = w.dropped + v_count where w.app = v_hook.app and w.on_until > v_begun and v_count > 0;
     v_trimmed := v_trimmed + v_count;
   end loop;
   return v_trimmed;
@@ -7482,11 +7318,6 @@ begin
       hint = 'Maps only go forward. To return to an earlier one, give it the next number.';
   end if;
   insert into push.shard_here (shard) values (p_here) on conflict do nothing;
-  if not v_known then
-    update push.shard_map m set until = clock_timestamp() where m.until is null;
-    insert into push.shard_map (generation, shards) values (p_generation, v_shards);
-    delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
-  end if;
   -- They may be missing in a database that has this map: rows that are replicated, or restored without the schema, do not bring them.
   if not exists (select from pg_trigger t where t.tgrelid = 'push.outbox'::regclass and t.tgname = 'refuse_slots') then
     execute format('create trigger refuse_slots after insert on push.outbox referencing new table as new_calls '
@@ -7500,6 +7331,9 @@ begin
   if v_known then
     return format('shard %s has map %s already', p_here, p_generation);
   end if;
+  update push.shard_map m set until = clock_timestamp() where m.until is null;
+  insert into push.shard_map (generation, shards) values (p_generation, v_shards);
+  delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
   perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
   return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
@@ -7606,14 +7440,6 @@ CREATE FUNCTION push.voip_tokens(p_recipients jsonb) RETURNS text[]
 $_$;
 
 COMMENT ON FUNCTION push.voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients, in small letters, without <, > and blanks';
-
-CREATE FUNCTION push.wants_event(p_app text, p_type text) RETURNS boolean
-    LANGUAGE sql STABLE
-    AS $$
-  select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
-$$;
-
-COMMENT ON FUNCTION push.wants_event(p_app text, p_type text) IS 'whether events of this type are recorded for the app';
 
 CREATE FUNCTION push.webhook_id(VARIADIC p_parts text[]) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -8010,7 +7836,7 @@ COMMENT ON COLUMN push.deliveries.n IS 'number of the push within its call: invi
 
 COMMENT ON COLUMN push.deliveries.gateway IS 'push.gateways.id of the gateway that has it';
 
-COMMENT ON COLUMN push.deliveries.lease IS 'number of the last claim that took it, as counted by the gateway';
+COMMENT ON COLUMN push.deliveries.lease IS 'number of the claim that took it: with owner, the fence against a slow gateway. Kept when it is given back';
 
 COMMENT ON COLUMN push.deliveries.environment IS 'production or sandbox';
 
@@ -8083,7 +7909,7 @@ COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, fro
 
 COMMENT ON COLUMN push.delivery_history.attempts IS 'tries made';
 
-COMMENT ON COLUMN push.delivery_history.created_at IS 'when the call was enqueued';
+COMMENT ON COLUMN push.delivery_history.created_at IS 'when it was enqueued, by the database''s clock';
 
 COMMENT ON COLUMN push.delivery_history.sent_at IS 'when the last request left; null: none ever left';
 
@@ -8391,6 +8217,7 @@ CREATE TABLE push.job (
     due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     taken_at timestamp with time zone,
     gateway integer,
+    done_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT job_every_positive CHECK ((every > '00:00:00'::interval))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
@@ -8406,6 +8233,8 @@ COMMENT ON COLUMN push.job.due_at IS 'when it is due; moved on when it is taken,
 COMMENT ON COLUMN push.job.taken_at IS 'when it was last taken';
 
 COMMENT ON COLUMN push.job.gateway IS 'push.gateways.id of the gateway that took it';
+
+COMMENT ON COLUMN push.job.done_at IS 'when a step of it was last done, to within five seconds; a step that fails is not done';
 
 CREATE VIEW push.keys AS
  SELECT k.id,
@@ -8696,7 +8525,7 @@ COMMENT ON COLUMN push.quota_of_replica.limits IS 'as push.quota.configured';
 COMMENT ON COLUMN push.quota_of_replica.said_at IS 'when the replica registered the app';
 
 CREATE VIEW push.quotas AS
- SELECT u.app,
+ SELECT q.app,
     u.what,
     u."limit",
     u.used,
@@ -8704,12 +8533,13 @@ CREATE VIEW push.quotas AS
     u.refused_at,
     u.configured,
     u.set_to,
-    u.set_at,
-    u.set_by,
-    u.note
-   FROM push.quota_uses() u(app, what, "limit", used, refusals, refused_at, configured, set_to, set_at, set_by, note)
-  WHERE ((u."limit" IS NOT NULL) OR (u.configured IS NOT NULL))
-  ORDER BY u.app, u.what;
+    q.set_at,
+    q.set_by,
+    q.note
+   FROM (push.quota q
+     CROSS JOIN LATERAL push.quota_uses(q.*) u(what, "limit", used, refusals, refused_at, configured, set_to))
+  WHERE ((NOT pg_is_in_recovery()) AND ((u."limit" IS NOT NULL) OR (u.configured IS NOT NULL)))
+  ORDER BY q.app, u.what;
 
 COMMENT ON VIEW push.quotas IS 'how much each app with a quota may enqueue in a minute, and how much it has; no rows if no app has one. push.set_quota changes a quota';
 
@@ -8748,6 +8578,7 @@ CREATE TABLE push.receipt_batch (
     n integer[] NOT NULL,
     user_id text[] NOT NULL,
     token text[] NOT NULL,
+    tickets integer GENERATED ALWAYS AS (cardinality(ticket)) STORED,
     CONSTRAINT receipt_batch_lengths CHECK (((cardinality(ticket) > 0) AND (cardinality(outbox_id) = cardinality(ticket)) AND (cardinality(n) = cardinality(ticket)) AND (cardinality(user_id) = cardinality(ticket)) AND (cardinality(token) = cardinality(ticket)))),
     CONSTRAINT receipt_batch_order CHECK (((sent_at <= due_at) AND (due_at <= give_up_at)))
 )
@@ -8788,6 +8619,8 @@ COMMENT ON COLUMN push.receipt_batch.n IS 'numbers of the pushes within their ca
 COMMENT ON COLUMN push.receipt_batch.user_id IS 'the backend''s ids of the users';
 
 COMMENT ON COLUMN push.receipt_batch.token IS 'the tokens, to be invalidated when a receipt says so';
+
+COMMENT ON COLUMN push.receipt_batch.tickets IS 'number of its tickets, which are counted without reading them';
 
 ALTER TABLE push.receipt_batch ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.receipt_batch_id_seq
@@ -8968,101 +8801,7 @@ CREATE VIEW push.stuck AS
     (d.deadline_at - now()) AS "left",
     d.last_reason,
     d.owner AS gateway
-   FROM (( SELECT r.outbox_id,
-            r.created_at,
-            r.due_at,
-            r.deadline_at,
-            r.n,
-            r.lease,
-            r.attempt,
-            r.owner,
-            r.state,
-            r.crashes,
-            r.lane,
-            r.ready_lane,
-            r.kind,
-            r.environment,
-            r.platform,
-            r.user_id,
-            r.token,
-            r.locale,
-            r.last_reason,
-            r.failures,
-            r.fallback_of,
-            r.data,
-            r.bypassed_at,
-            r.paired,
-            r.found_ended,
-            r.avoid,
-            r.handed_on_at,
-            r.accepted_at
-           FROM ((push.lane l_1
-             LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
-             CROSS JOIN LATERAL ( SELECT d_1.outbox_id,
-                    d_1.created_at,
-                    d_1.due_at,
-                    d_1.deadline_at,
-                    d_1.n,
-                    d_1.lease,
-                    d_1.attempt,
-                    d_1.owner,
-                    d_1.state,
-                    d_1.crashes,
-                    d_1.lane,
-                    d_1.ready_lane,
-                    d_1.kind,
-                    d_1.environment,
-                    d_1.platform,
-                    d_1.user_id,
-                    d_1.token,
-                    d_1.locale,
-                    d_1.last_reason,
-                    d_1.failures,
-                    d_1.fallback_of,
-                    d_1.data,
-                    d_1.bypassed_at,
-                    d_1.paired,
-                    d_1.found_ended,
-                    d_1.avoid,
-                    d_1.handed_on_at,
-                    d_1.accepted_at
-                   FROM ( SELECT d_2.outbox_id,
-                            d_2.created_at,
-                            d_2.due_at,
-                            d_2.deadline_at,
-                            d_2.n,
-                            d_2.lease,
-                            d_2.attempt,
-                            d_2.owner,
-                            d_2.state,
-                            d_2.crashes,
-                            d_2.lane,
-                            d_2.ready_lane,
-                            d_2.kind,
-                            d_2.environment,
-                            d_2.platform,
-                            d_2.user_id,
-                            d_2.token,
-                            d_2.locale,
-                            d_2.last_reason,
-                            d_2.failures,
-                            d_2.fallback_of,
-                            d_2.data,
-                            d_2.bypassed_at,
-                            d_2.paired,
-                            d_2.found_ended,
-                            d_2.avoid,
-                            d_2.handed_on_at,
-                            d_2.accepted_at
-                           FROM push.delivery d_2
-                          WHERE (d_2.ready_lane = l_1.id)
-                          ORDER BY d_2.deadline_at
-                         LIMIT 2000) d_1
-                  WHERE ((d_1.state = 0) AND ((d_1.deadline_at < (now() - '00:00:05'::interval)) OR ((NOT l_1.paused) AND (s.circuit IS DISTINCT FROM 'open'::text) AND (GREATEST(d_1.created_at, d_1.due_at) < (now() - '00:00:05'::interval)))))
-                  ORDER BY d_1.deadline_at
-                 LIMIT 200) r)
-        UNION ALL
-        ( SELECT c.outbox_id,
+   FROM (( SELECT c.outbox_id,
             c.created_at,
             c.due_at,
             c.deadline_at,
@@ -9089,7 +8828,13 @@ CREATE VIEW push.stuck AS
             c.found_ended,
             c.avoid,
             c.handed_on_at,
-            c.accepted_at
+            c.accepted_at,
+            c.is_stopped,
+            row_number() OVER (PARTITION BY
+                CASE c.state
+                    WHEN 0 THEN c.lane
+                    ELSE NULL::smallint
+                END ORDER BY c.deadline_at) AS place
            FROM ( SELECT d_1.outbox_id,
                     d_1.created_at,
                     d_1.due_at,
@@ -9117,8 +8862,10 @@ CREATE VIEW push.stuck AS
                     d_1.found_ended,
                     d_1.avoid,
                     d_1.handed_on_at,
-                    d_1.accepted_at
-                   FROM (push.lane l_1
+                    d_1.accepted_at,
+                    (l_1.paused OR COALESCE((s.circuit = 'open'::text), false)) AS is_stopped
+                   FROM ((push.lane l_1
+                     LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
                      CROSS JOIN LATERAL ( SELECT d_2.outbox_id,
                             d_2.created_at,
                             d_2.due_at,
@@ -9151,7 +8898,6 @@ CREATE VIEW push.stuck AS
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
                          LIMIT 2000) d_1)
-                  WHERE (d_1.state = 1)
                 UNION ALL
                 ( SELECT d_1.outbox_id,
                     d_1.created_at,
@@ -9180,51 +8926,23 @@ CREATE VIEW push.stuck AS
                     d_1.found_ended,
                     d_1.avoid,
                     d_1.handed_on_at,
-                    d_1.accepted_at
+                    d_1.accepted_at,
+                    false
                    FROM push.delivery d_1
-                  WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)) AND (d_1.crashes < 2))
+                  WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)))
                   ORDER BY d_1.due_at
-                 LIMIT 1000)
-                UNION ALL
-                ( SELECT d_1.outbox_id,
-                    d_1.created_at,
-                    d_1.due_at,
-                    d_1.deadline_at,
-                    d_1.n,
-                    d_1.lease,
-                    d_1.attempt,
-                    d_1.owner,
-                    d_1.state,
-                    d_1.crashes,
-                    d_1.lane,
-                    d_1.ready_lane,
-                    d_1.kind,
-                    d_1.environment,
-                    d_1.platform,
-                    d_1.user_id,
-                    d_1.token,
-                    d_1.locale,
-                    d_1.last_reason,
-                    d_1.failures,
-                    d_1.fallback_of,
-                    d_1.data,
-                    d_1.bypassed_at,
-                    d_1.paired,
-                    d_1.found_ended,
-                    d_1.avoid,
-                    d_1.handed_on_at,
-                    d_1.accepted_at
-                   FROM push.delivery d_1
-                  WHERE (d_1.crashes >= 2)
                  LIMIT 1000)) c
-          WHERE ((c.deadline_at < (now() - '00:00:05'::interval)) OR (GREATEST(c.created_at, c.due_at) < (now() -
+          WHERE ((c.deadline_at < (now() - '00:00:05'::interval)) OR ((NOT (c.is_stopped AND (c.state = 0))) AND (GREATEST(c.created_at, c.due_at) < (now() -
                 CASE c.state
                     WHEN 1 THEN '00:00:30'::interval
                     ELSE '00:00:05'::interval
-                END)))
-          ORDER BY c.deadline_at
-         LIMIT 1000)) d
-     JOIN push.lane l ON ((l.id = d.lane)));
+                END))))) d
+     JOIN push.lane l ON ((l.id = d.lane)))
+  WHERE (d.place <=
+        CASE d.state
+            WHEN 0 THEN 200
+            ELSE 1000
+        END);
 
 COMMENT ON VIEW push.stuck IS 'deliveries that should have made progress: ready for more than 5 s while the lane is not paused and its circuit not open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines. push.summary counts everything that is owed';
 
@@ -9268,18 +8986,12 @@ CREATE VIEW push.summary AS
             WHEN 1 THEN 'claimed'::text
             ELSE 'waiting'::text
         END AS state,
-    d.count,
-    (now() - d.oldest) AS oldest_age,
-    (d.first_deadline - now()) AS least_left
-   FROM (( SELECT d_1.lane,
-            d_1.kind,
-            d_1.state,
-            (sum(d_1.count))::bigint AS count,
-            min(d_1.oldest) AS oldest,
-            min(d_1.first_deadline) AS first_deadline
-           FROM push.count_owed() d_1(lane, kind, state, owner, count, oldest, first_deadline)
-          GROUP BY d_1.lane, d_1.kind, d_1.state) d
-     LEFT JOIN push.lane l ON ((l.id = d.lane)));
+    (sum(d.count))::bigint AS count,
+    (now() - min(d.oldest)) AS oldest_age,
+    (min(d.first_deadline) - now()) AS least_left
+   FROM (push.count_owed() d(lane, kind, state, owner, count, oldest, first_deadline)
+     LEFT JOIN push.lane l ON ((l.id = d.lane)))
+  GROUP BY l.app, l.provider, d.kind, d.state;
 
 COMMENT ON VIEW push.summary IS 'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by the number of lanes are estimates, rounded to three digits (push.count_owed)';
 
@@ -9370,7 +9082,7 @@ COMMENT ON COLUMN push.unreached.outbox_id IS 'the call: push.outbox.id';
 
 CREATE TABLE push.webhook (
     app text NOT NULL,
-    is_on boolean DEFAULT true NOT NULL,
+    on_until timestamp with time zone DEFAULT 'infinity'::timestamp with time zone NOT NULL,
     host text NOT NULL,
     url_digest text NOT NULL,
     events text[],
@@ -9385,8 +9097,6 @@ CREATE TABLE push.webhook (
     last_reason text,
     last_at timestamp with time zone,
     dropped bigint DEFAULT 0 NOT NULL,
-    off_at timestamp with time zone,
-    lent_at timestamp with time zone,
     CONSTRAINT webhook_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT webhook_events_known CHECK (((events <@ ARRAY['delivery.finished'::text, 'delivery.receipt'::text, 'call.answered'::text, 'call.declined'::text, 'call.ended'::text, 'call.missed'::text, 'token.dead'::text]) AND (cardinality(events) > 0))),
     CONSTRAINT webhook_failing CHECK (((failing_since IS NULL) = (failures = 0)))
@@ -9397,7 +9107,7 @@ COMMENT ON TABLE push.webhook IS 'one app whose backend is told of events over H
 
 COMMENT ON COLUMN push.webhook.app IS 'name of the app';
 
-COMMENT ON COLUMN push.webhook.is_on IS 'whether the configuration has a webhook for the app; if not, nothing is recorded';
+COMMENT ON COLUMN push.webhook.on_until IS 'infinity: the replica that registered last has the webhook; else until when it is on all the same: a minute after the last claim of a replica that has it. Afterwards nothing is recorded';
 
 COMMENT ON COLUMN push.webhook.host IS 'host and port of the URL; the URL itself is in the configuration only';
 
@@ -9426,10 +9136,6 @@ COMMENT ON COLUMN push.webhook.last_reason IS 'why the last request had no answe
 COMMENT ON COLUMN push.webhook.last_at IS 'when a result was last noted; successes that repeat the last result are noted at most every 10 s';
 
 COMMENT ON COLUMN push.webhook.dropped IS 'number of events that were deleted without an acknowledgement, because they were too old or too many';
-
-COMMENT ON COLUMN push.webhook.off_at IS 'when a replica without a webhook for the app registered, or when no replica had served the app for 24 hours; null: the replica that registered last has one';
-
-COMMENT ON COLUMN push.webhook.lent_at IS 'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 
 CREATE TABLE push.webhook_event (
     id bigint NOT NULL,
@@ -9491,7 +9197,7 @@ CREATE VIEW push.webhooks AS
  SELECT w.app,
     w.host,
         CASE
-            WHEN (NOT w.is_on) THEN 'off'::text
+            WHEN (w.on_until <= clock_timestamp()) THEN 'off'::text
             WHEN w.paused THEN 'paused'::text
             WHEN (w.gone_at IS NOT NULL) THEN 'gone'::text
             WHEN (w.failing_since IS NOT NULL) THEN 'failing'::text
@@ -9508,7 +9214,7 @@ CREATE VIEW push.webhooks AS
     w.events,
     w.note,
     w.gone_at,
-    (w.is_on AND (w.off_at IS NOT NULL)) AS replicas_differ
+    ((w.on_until > clock_timestamp()) AND (w.on_until < 'infinity'::timestamp with time zone)) AS replicas_differ
    FROM (push.webhook w
      CROSS JOIN LATERAL ( SELECT count(*) AS waiting,
             (clock_timestamp() - min(e_1.created_at)) AS oldest
@@ -9711,7 +9417,7 @@ CREATE INDEX webhook_event_due ON push.webhook_event USING btree (app, due_at);
 
 CREATE INDEX webhook_event_token ON push.webhook_event USING btree (md5((data ->> 'token'::text))) WHERE (type = 'token.dead'::text);
 
-CREATE INDEX webhook_on ON push.webhook USING btree (is_on);
+CREATE INDEX webhook_on ON push.webhook USING btree (on_until);
 
 ALTER INDEX push.history_finished ATTACH PARTITION push.history_default_finished_at_idx;
 

@@ -74,7 +74,7 @@ select test.equal('or the lane has no room for it', (select count(*)
   0::bigint);
 select test.equal('else it is', (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')
   where crashes = 2), 1::bigint);
-update push.delivery set deadline_at = now() - interval '6 s' where outbox_id = :other;
+update push.delivery set deadline_at = now() - interval '6 s', due_at = now() - interval '6 s' where outbox_id = :other;
 select test.equal('a suspect past its deadline is stuck', (select why from push.stuck where call_id = 'other'), 'past its deadline, and not expired');
 select test.equal('it is not claimed', pg_temp.claim(:reaper, 9, 'other'), null);
 select test.equal('until it expires', push.expire() || ' ' || pg_temp.past('other'), '1 0:expired:DeadlinePassed');

@@ -38,7 +38,13 @@ select test.equal('the first of the rest', push.take_job(:g1, false), 'tally');
 select test.equal('an earlier release asks for any', push.take_job(:g1) is not null, true);
 update push.job set due_at = now() + interval '1 hour';
 
+update push.job set done_at = now() - interval '1 minute';
 select test.equal('each can be run, and there is not much to do', (select string_agg(name, ' ') from push.job where push.run_job(name)), null);
+select test.equal('when it was done is noted', (select string_agg(name, ' ') from push.job where done_at < now()), null);
+update push.job set done_at = now() - interval '1 minute' where name = 'tally';
+select count(*) as took from push.take_tally() \gset
+select test.equal('also of the one that push.take_tally does', (select string_agg(name, ' ')
+  from push.job where done_at < now()), null);
 select test.equal('an unknown job is an error', pg_temp.error($$select push.run_job('x')$$), '20000');
 select test.call('late-' || i, 1, p_ring => 1) from generate_series(1, 3) i;
 update push.delivery d set deadline_at = now() - interval '10 minutes' from push.outbox o where o.id = d.outbox_id and o.call_id = 'late-3';

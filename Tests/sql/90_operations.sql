@@ -184,12 +184,16 @@ select test.equal('push.replicas shows living replicas and their deliveries',
 select test.equal('and their deliveries', (select claimed from push.replicas where id = :g1), (select count(*) from push.delivery where owner = :g1));
 select test.equal('health names every concern once, with a hint', (select count(*) = count(distinct item)
   and bool_and(length(hint) > 20 and state in ('ok', 'warn', 'bad') and value is not null) and count(*) > 12 from push.health), true);
-update push.job set due_at = case name when 'promote' then now() - interval '1 minute' else now() end;
+update push.job set due_at = case name when 'promote' then now() - interval '1 minute' else now() end, done_at = now();
 update push.gateways set started_at = now() - interval '5 minutes' where alive;
 select test.equal('a job that is never run is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
   'bad promote overdue for 00:01:00');
 update push.job set due_at = now() - interval '1 minute' where name = 'ensure_partitions';
 update push.job set due_at = now() where name = 'promote';
+update push.job set due_at = now() + interval '250 ms', taken_at = now(), done_at = now() - interval '60.25 s' where name = 'miss';
+select test.equal('so is one that is taken again and again, and never done', (select state || ' ' || value from push.health
+  where item = 'housekeeping'), 'bad miss overdue for 00:01:00');
+select push.run_job('miss');
 savepoint jobs;
 delete from push.job where name in ('miss', 'prune');
 select test.equal('a job that has no row is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
@@ -198,7 +202,18 @@ rollback to jobs;
 select test.equal('an hourly job may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a hint names the role, unless operators may do it', (select string_agg(item, ', ' order by item) from push.health where hint ~
   '(as a role in pg_signal_backend|[Oo]wner of the schema|role in push_keys|superuser|administrator)'),
-  'API keys, history without a partition, lock table, oldest transaction, other logins, prepared transactions');
+  'API keys, history without a partition, lock table, oldest transaction, other logins, prepared transactions, schema');
+savepoint schema;
+create function pg_temp.schema_is() returns text language sql as $$ select state || ' ' || value from push.health where item = 'schema' $$;
+select test.equal('a schema as it was made is well', pg_temp.schema_is(), 'ok complete');
+alter table push.outbox disable trigger fan_out;
+revoke execute on function push.settle, push.answer_call from push_gateway;
+select test.equal('a trigger that is disabled, and functions that the service may not execute, are seen', pg_temp.schema_is(),
+  'bad push_gateway may not execute push.answer_call, push_gateway may not execute push.settle, trigger fan_out of push.outbox is disabled');
+alter table push.outbox enable trigger fan_out;
+select push.grant_roles() is not null as done \gset
+select test.equal('what the hint says mends them', pg_temp.schema_is(), 'ok complete');
+rollback to schema;
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;

@@ -49,26 +49,23 @@ begin
     select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
     union all
     select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
-  ), drawn as materialized (
-    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent, min(d.created_at), min(d.deadline_at), true
-    from (select from cut limit 1) is_any
-    cross join lateral (
-      select d.lane, d.kind, d.state, d.owner, d.created_at, d.deadline_at,
-        case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
-          when d.deadline_at <= v_near then 1 else 2 end as range
-      from push.delivery d tablesample system (v_percent)
+  ), drawn as (
+    -- Each stands for several.
+    select d.lane, case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
+        when d.deadline_at <= v_near then 1 else 2 end as range, d.kind, d.state, d.owner, 100 / v_percent, d.created_at, d.deadline_at, true
+    from (select from cut limit 1) is_any cross join lateral (
       -- Claimed deliveries usually have the earliest deadlines, so the exact count has found them.
-      where d.state <> 1
+      select d.* from push.delivery d tablesample system (v_percent) where d.state <> 1
     ) d
-    group by d.lane, d.range, d.kind, d.state, d.owner
   ), best as (
-    select b.lane, b.kind, b.state, b.owner, max(b.count) as count, min(b.oldest) as oldest, min(b.first_deadline) as first_deadline,
-      max(b.count) > coalesce(max(b.count) filter (where not b.is_drawn), 0) as is_estimate
-    from (select c.* from counted c union all select d.* from drawn d join cut on cut.lane = d.lane and cut.range = d.range) b
+    select b.lane, b.kind, b.state, b.owner, min(b.oldest) as oldest, min(b.first_deadline) as first_deadline,
+      coalesce(sum(b.count) filter (where not b.is_drawn), 0) as counted, coalesce(sum(b.count) filter (where b.is_drawn), 0) as estimated
+    from (select c.* from counted c union all select d.* from drawn d where (d.lane, d.range) in (select c.lane, c.range from cut c)) b
     group by b.lane, b.range, b.kind, b.state, b.owner
   )
-  select b.lane, b.kind, b.state, b.owner, case when bool_or(b.is_estimate)
-      then round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) else sum(b.count) end::bigint, min(b.oldest), min(b.first_deadline)
+  select b.lane, b.kind, b.state, b.owner, case when bool_or(b.estimated > b.counted)
+      then round(sum(greatest(b.counted, b.estimated))::numeric, 2 - floor(log(sum(greatest(b.counted, b.estimated))))::int)
+      else sum(b.counted) end::bigint, min(b.oldest), min(b.first_deadline)
   from best b group by b.lane, b.kind, b.state, b.owner;
 end
 $$;

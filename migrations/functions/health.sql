@@ -45,9 +45,8 @@ language sql stable as $$
     from (select pg_notification_queue_usage() as usage) q
   union all
   select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
-        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
-        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
-          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+        select format(', most by pid %s (%s)', k.pid, coalesce(a.usename, 'unknown')) from pg_locks k left join pg_stat_activity a using (pid)
+        where k.pid is not null group by k.pid, a.usename order by count(*) desc limit 1) end,
       case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
       'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
       'in pg_signal_backend, or a superuser.'
@@ -113,14 +112,15 @@ language sql stable as $$
       'replicas'' logs.'
     from trouble t
   union all
-  -- Overdue since the due time, but not from before there was a gateway.
+  -- Overdue since the due time, or since a step should have been done, but not from before there was a gateway. Who takes a job moves its
+  -- due time on, also if the step then fails.
   select 'housekeeping',
       case when m.names is not null then format('no row in push.job: %s', m.names)
         when g.since is null then 'waits for a replica'
         when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
-        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+        then 'push.job says what is due, and when it was last done; any replica takes it. What fails is in the replicas'' logs.'
         else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
     from (select min(g.started_at) as since from living g) g
     cross join (
@@ -130,8 +130,9 @@ language sql stable as $$
       where not exists (select from push.job j where j.name = n.name)
     ) m
     left join lateral (
-      select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
-      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+      select j.name, now() - x.since as late
+      from push.job j cross join lateral (select greatest(least(j.due_at, j.done_at + j.every), g.since) as since) x
+      where now() - x.since > greatest(interval '10 s', 5 * j.every)
       order by 2 desc limit 1
     ) j on g.since is not null
 $$;
@@ -153,18 +154,20 @@ language sql stable as $$
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
   union all
+  select 'schema', coalesce(push.first_few(array_agg(f order by f)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
+      'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
+      'trigger …), and gives rights back with: select push.grant_roles();'
+    from push.schema_faults() f
+  union all
   -- Calls from before a restore are left as they are.
-  select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
-        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
-      case when c.count = 0 then 'ok' else 'bad' end,
+  select 'calls past their deadline', case when count(*) = 0 then 'none' else format('%s, the oldest for %s',
+        count(*) || case when count(*) = 1000 then ' or more' else '' end, date_trunc('second', max(c.age))) end,
+      case when count(*) = 0 then 'ok' else 'bad' end,
       'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
     from (
-      select count(*) as count, max(now() - o.deadline_at) as age
-      from (
-        select o.deadline_at from push.outbox o
-        where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
-        order by o.deadline_at limit 1000
-      ) o
+      select now() - o.deadline_at as age from push.outbox o
+      where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
+      order by o.deadline_at limit 1000
     ) c
   union all
   select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
@@ -227,15 +230,13 @@ begin
     union all
     select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
         case when count(*) > 0 then 'warn' else 'ok' end,
-        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
-        'a minute; the one that registered last is right.'
+        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Of replicas that differ (calls/notifications/recipients a '
+        'minute), the one that registered last is right; a restart registers it again.'
       from (
         with used as (
           select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
             case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
           from push.quotas u where u."limit" is not null
-        ), said as (
-          select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
         )
         select format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
           from used u
@@ -245,14 +246,10 @@ begin
         select format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
           from used u where u."limit" = 0 group by u.app
         union all
-        select format('replicas differ on %s: %s', s.app,
-            string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
-          from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
-          group by s.app having count(*) > 1
-        union all
-        select format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
-          from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
-          where s.limits <> coalesce(q.configured, '{null,null,null}')
+        select format('the quota of %s is not the one that %s has: %s', r.app, r.replica, array_to_string(r.limits, '/', 'none'))
+          from push.quota_of_replica r left join push.quota q on q.app = r.app
+          where r.limits <> coalesce(q.configured, '{null,null,null}')
+            and exists (select from push.gateways g where g.name = r.replica and g.alive)
       ) q(trouble);
 end
 $$;

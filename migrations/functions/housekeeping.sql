@@ -13,9 +13,7 @@ begin
     where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
     order by w.due_at limit p_max for no key update skip locked));
   get diagnostics v_promoted = row_count;
-  if v_promoted > 0 then
-    perform push.ring_doorbell();
-  end if;
+  perform push.ring_doorbell() where v_promoted > 0;
   return v_promoted;
 end
 $$;
@@ -28,49 +26,28 @@ create or replace function push.expire(
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
-  v_gone   push.delivery[];
+  v_count  bigint;
 begin
-  with ready as materialized (
-    select late.tid
-    from push.lane l cross join lateral (
-      select d.ctid as tid
-      from push.delivery d
-      where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
-      order by d.deadline_at
-      limit p_max
-      for no key update skip locked
-    ) late
-  ), suspect as materialized (
-    select late.tid
-    from push.lane l cross join lateral (
-      select d.ctid as tid
-      from push.delivery d
-      where d.crashes >= 2 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
-      order by d.deadline_at
-      limit p_max
-      for no key update skip locked
-    ) late
-  ), waiting as materialized (
-    select d.ctid as tid
-    from push.delivery d
-    where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
-      and d.state = 2
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), gone as (
-    delete from push.delivery d
-    where d.ctid = any (array(
-      select tid from ready union all select tid from suspect union all select tid from waiting limit p_max))
+  with gone as (
+    delete from push.delivery d where d.ctid = any (array(
+      select ready.tid from push.lane l cross join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+        order by d.deadline_at limit p_max for no key update skip locked) ready
+      union all
+      -- Those that wait, and suspects.
+      select other.tid from (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before and d.state in (0, 2)
+        order by d.due_at limit p_max for no key update skip locked) other
+      limit p_max))
     returning d
+  ), untold as (
+    -- A cancel may have stood for a missed call.
+    insert into push.follow_ups (outbox_id, why) select distinct (g.d).outbox_id, 'untold' from gone g where (g.d).kind = 1
   )
-  select array_agg(g.d) into v_gone from gone g;
-  if v_gone is null then
-    return 0;
-  end if;
-  -- A cancel may have stood for a missed call.
-  insert into push.follow_ups (outbox_id, why) select distinct g.outbox_id, 'untold' from unnest(v_gone) g where g.kind = 1;
-  return push.bury(v_gone, 3);
+  select coalesce(push.bury(array_agg(g.d), 3), 0) into v_count from gone g;
+  return v_count;
 end
 $$;
 comment on function push.expire is
@@ -87,8 +64,6 @@ comment on function push.expire is
 create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '100ms' as $$
 declare
-  -- Every query on history opens a file for each partition.
-  c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
@@ -98,11 +73,12 @@ begin
   if not found and exists (select from push.job j where j.name = 'ensure_partitions') then
     return 0;
   end if;
+  -- Not more than 60: every query on history opens a file for each partition.
   for v_day in
-    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, c_days_max), interval '1 day') d
+    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, 60), interval '1 day') d
+    where to_regclass('push.history_' || to_char(d, 'YYYYMMDD')) is null
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
-    continue when to_regclass('push.' || v_name) is not null;
     begin
       execute format('create table push.%I (like push.history including all)', v_name);
       execute format('alter table push.%I alter user_id set statistics 0, alter token set statistics 0, alter locale set statistics 0, '
@@ -134,11 +110,10 @@ declare
     order by c.relname
     limit 1);
 begin
-  if v_name is null then
-    return 0;
+  if v_name is not null then
+    execute format('drop table if exists push.%I', v_name);
   end if;
-  execute format('drop table if exists push.%I', v_name);
-  return 1;
+  return (v_name is not null)::int;
 end
 $$;
 comment on function push.drop_partitions is

@@ -3,6 +3,14 @@
 -- one job by its interval. Two gateways may run the same job at once if a step takes longer than the interval: every job
 -- skips locked rows.
 
+do $$
+begin
+  if not exists (select from pg_attribute a where a.attrelid = 'push.job'::regclass and a.attname = 'done_at') then
+    alter table push.job add column done_at timestamptz not null default clock_timestamp();
+  end if;
+end
+$$;
+comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
 insert into push.job (name, every) values
   ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
@@ -14,14 +22,12 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_name text;
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return null;
-  end if;
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
         and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
+      and exists (select from push.gateways g where g.id = p_gateway and g.alive)
     returning j.name into v_name;
   return v_name;
 end
@@ -55,11 +61,11 @@ begin
     when 'ensure_partitions' then perform push.ensure_partitions();
     when 'drop_partitions' then v_more := push.drop_partitions() > 0;
     -- The caller runs push.take_tally itself and adds the result to its counters.
-    when 'tally' then return false;
+    when 'tally' then null;
   end case;
-  if v_more then
-    update push.job j set due_at = clock_timestamp() where j.name = p_name;
-  end if;
+  -- Not at each run: some are run four times a second, and while vacuum is held back each update leaves a dead row.
+  update push.job j set done_at = clock_timestamp(), due_at = case when v_more then clock_timestamp() else j.due_at end
+    where j.name = p_name and (v_more or j.done_at < clock_timestamp() - interval '5 s');
   return v_more;
 end
 $$;

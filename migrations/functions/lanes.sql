@@ -42,32 +42,25 @@ create or replace function push.notify(p_channel text, p_payload text) returns b
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
-  if pg_notification_queue_usage() >= 0.0001 or exists (
+  perform pg_notify(p_channel, p_payload) where pg_notification_queue_usage() < 0.0001 and not exists (
     select from pg_locks l
-    where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
-  then
-    return false;
-  end if;
-  perform pg_notify(p_channel, p_payload);
-  return true;
+    where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted);
+  return found;
 end
 $$;
 comment on function push.notify is 'NOTIFY, unless the commit might wait for those of other sessions; false: nothing was notified';
 
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
-declare
-  v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
   -- A commit with a notification holds the notification lock until it is on the disk, and on a synchronous standby. If that
   -- takes long, the next writes of a notifying gateway would wait: settlements, next channels, even its heartbeats.
   -- Gateways poll, so they need no notification of their own.
-  if current_setting('push.is_gateway', true) = 'on' then
-    return;
-  end if;
+  --
   -- A commit that notifies takes a cluster-wide lock, so there is at most one in 5 ms. The key is the time slot: with a
   -- fixed key, one long transaction would silence all others. Any role can take these keys in advance, which only silences
   -- the notifications: gateways poll 50 ms later.
-  if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
+  if current_setting('push.is_gateway', true) is distinct from 'on'
+    and pg_try_advisory_xact_lock(7781, ((extract(epoch from clock_timestamp()) * 200)::bigint % 2000000000)::int + 1000) then
     perform push.notify('push_outbox', '');
   end if;
 end
@@ -177,9 +170,7 @@ begin
   v_note := case when p_paused then coalesce(v_said, case when v_paused then v_note end) end;
   update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp()
     where l.app = p_app and p_provider in (l.provider, l.channel) and (l.paused <> p_paused or l.note is distinct from v_note);
-  if changed and not p_paused then
-    perform push.ring_doorbell();
-  end if;
+  perform push.ring_doorbell() where changed and not p_paused;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
     when p_paused then ' was paused already'
@@ -213,9 +204,7 @@ comment on function push.resume_lane is
 create or replace function push.change_lane() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  if (new.app, new.provider, new.id) is distinct from (old.app, old.provider, old.id)
-    or (new.invalidation_held_at, new.invalidation_note) is distinct from
-      (old.invalidation_held_at, old.invalidation_note) then
+  if to_jsonb(new) - '{paused,note}'::text[] <> to_jsonb(old) - '{paused,note}'::text[] then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'push.lanes: only paused and note can be changed',
       hint = 'push.resume_invalidation ends a hold of invalidation.';

@@ -35,14 +35,9 @@ create or replace view push.summary as
 select l.app, l.provider,
   case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
   case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
-  d.count, now() - d.oldest as oldest_age, d.first_deadline - now() as least_left
-from (
-  select d.lane, d.kind, d.state, sum(d.count)::bigint as count, min(d.oldest) as oldest,
-    min(d.first_deadline) as first_deadline
-  from push.count_owed() d
-  group by d.lane, d.kind, d.state
-) d
-left join push.lane l on l.id = d.lane;
+  sum(d.count)::bigint as count, now() - min(d.oldest) as oldest_age, min(d.first_deadline) - now() as least_left
+from push.count_owed() d left join push.lane l on l.id = d.lane
+group by l.app, l.provider, d.kind, d.state;
 comment on view push.summary is
   'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by '
   'the number of lanes are estimates, rounded to three digits (push.count_owed)';
@@ -66,42 +61,20 @@ select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id 
     else 'due, and still waiting' end as why,
   now() - greatest(d.created_at, d.due_at) as age, d.deadline_at - now() as "left", d.last_reason, d.owner as gateway
 from (
-  select r.*
-  from push.lane l
-  left join push.lane_conditions() s on s.lane = l.id
-  cross join lateral (
-    select d.*
-    from (
-      select d.* from push.delivery d where d.ready_lane = l.id order by d.deadline_at limit 2000
-    ) d
-    where d.state = 0
-      and (d.deadline_at < now() - interval '5 s' or not l.paused and s.circuit is distinct from 'open'
-        and greatest(d.created_at, d.due_at) < now() - interval '5 s')
-    order by d.deadline_at
-    limit 200
-  ) r
-  union all
-  (select c.*
-    from (
-      select d.*
-      from push.lane l cross join lateral (
-        select d.* from push.delivery d where d.ready_lane = l.id order by d.deadline_at limit 2000
-      ) d
-      where d.state = 1
-      union all
-      (select d.* from push.delivery d
-        where d.ready_lane is null and d.due_at < now() - interval '5 s' and d.crashes < 2
-        order by d.due_at
-        limit 1000)
-      union all
-      (select d.* from push.delivery d where d.crashes >= 2 limit 1000)
-    ) c
-    where c.deadline_at < now() - interval '5 s'
-      or greatest(c.created_at, c.due_at) < now() - case c.state when 1 then interval '30 s' else interval '5 s' end
-    order by c.deadline_at
-    limit 1000)
+  select c.*, row_number() over (partition by case c.state when 0 then c.lane end order by c.deadline_at) as place
+  from (
+    select d.*, l.paused or coalesce(s.circuit = 'open', false) as is_stopped
+    from push.lane l left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (select d.* from push.delivery d where d.ready_lane = l.id order by d.deadline_at limit 2000) d
+    union all
+    -- Those that wait, and those that two gateways held when they died.
+    (select d.*, false from push.delivery d where d.ready_lane is null and d.due_at < now() - interval '5 s' order by d.due_at limit 1000)
+  ) c
+  where c.deadline_at < now() - interval '5 s' or not (c.is_stopped and c.state = 0)
+    and greatest(c.created_at, c.due_at) < now() - case c.state when 1 then interval '30 s' else interval '5 s' end
 ) d
-join push.lane l on l.id = d.lane;
+join push.lane l on l.id = d.lane
+where d.place <= case d.state when 0 then 200 else 1000 end;
 comment on view push.stuck is
   'deliveries that should have made progress: ready for more than 5 s while the lane is not paused and its circuit not '
   'open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 '
@@ -255,9 +228,7 @@ begin
         limit 1) is null;
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
-    if requeued > 0 then
-      perform push.ring_doorbell();
-    end if;
+    perform push.ring_doorbell() where requeued > 0;
     message := format('call %s: %s', v_call.call_id, case requeued
       when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
       else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);

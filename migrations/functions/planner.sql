@@ -33,12 +33,11 @@ begin
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'miss, oldest_ringing, postpone_receipts, promote, '
-        'prune, register_device, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
-      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'end_accepted, expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
-        'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
-        'note_tokens'),
+        'miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, take_tally, '
+        'trim_webhooks'),
+      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, end_accepted, ended, ended_for, expire, '
+        'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
+        'resume_invalidation, settle, settle_receipts, settle_webhooks, settled'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
       (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),

@@ -3,17 +3,10 @@
 
 -- Roles ---------------------------------------------------------------------------------------------------------------
 
--- Roles belong to the whole cluster. A migration of another database may create them at the same moment, and the migrating
--- role may lack the right to create roles. Then an administrator creates them and calls push.grant_roles again.
-create or replace function push.grant_roles() returns text
-language plpgsql volatile set search_path = push, pg_temp as $$
+-- What the roles may do, as GRANT names it.
+create or replace function push.role_rights() returns table (role text, "right" text)
+language plpgsql stable set search_path = push, pg_temp as $$
 declare
-  c_roles constant jsonb := jsonb_build_object(
-    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
-    'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
-    'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
-    'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
-    'push_gateway', 'the push-gateway service (schema push)');
   c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
   -- All columns of a call except payload and recipients, which contain tokens.
   c_select constant text :=
@@ -21,19 +14,9 @@ declare
   c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
     'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, '
     'push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
-  v_role    text;
-  v_right   text;
-  v_missing text[];
 begin
-  for v_role in select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null loop
-    begin
-      execute format('create role %1$I nologin; comment on role %1$I is %2$L', v_role, c_roles ->> v_role);
-    exception when duplicate_object or unique_violation or insufficient_privilege then null;
-    end;
-  end loop;
-  v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
-  for v_role, v_right in
-    select r, 'usage on schema push' from jsonb_object_keys(c_roles) r
+  return query
+    select r, 'usage on schema push' from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r
     union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
     union all values
       ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
@@ -61,8 +44,46 @@ begin
         'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
     -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
     union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
-      where to_regclass('push.' || t) is not null
-  loop
+      where to_regclass('push.' || t) is not null;
+end
+$$;
+comment on function push.role_rights is 'the rights of the roles; for push.grant_roles';
+
+create or replace function push.schema_faults() returns setof text
+language sql stable set search_path = push, pg_temp as $$
+  select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+  where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
+  union all
+  select format('%s may not execute push.%s', r.role, p.proname)
+  from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
+  join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
+  where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
+$$;
+comment on function push.schema_faults is 'triggers that are disabled, and functions that the service may not execute; for push.health';
+
+-- Roles belong to the whole cluster. A migration of another database may create them at the same moment, and the migrating
+-- role may lack the right to create roles. Then an administrator creates them and calls push.grant_roles again.
+create or replace function push.grant_roles() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  c_roles constant jsonb := jsonb_build_object(
+    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
+    'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
+    'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
+    'push_gateway', 'the push-gateway service (schema push)');
+  v_role    text;
+  v_right   text;
+  v_missing text[];
+begin
+  for v_role in select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null loop
+    begin
+      execute format('create role %1$I nologin; comment on role %1$I is %2$L', v_role, c_roles ->> v_role);
+    exception when duplicate_object or unique_violation or insufficient_privilege then null;
+    end;
+  end loop;
+  v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
+  for v_role, v_right in select r.role, r."right" from push.role_rights() r loop
     continue when v_role = any (v_missing);
     execute format('grant %s to %I', v_right, v_role);
   end loop;

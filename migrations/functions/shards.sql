@@ -119,22 +119,19 @@ comment on function push.new_call_id is
 create or replace function push.refuse_slots() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_call_id text;
-  v_map     push.shard_map;
+  v_fault text;
 begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     -- This snapshot may show a map that was replaced since: then this is a serialization failure.
     perform from push.shard_map m where m.until is null for share;
   end if;
-  select n.call_id into v_call_id
-    from (select m.shards from push.shard_map m where m.until is null offset 0) m cross join new_calls n
+  select format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', n.call_id, m.shards[push.slot_of(n.call_id) + 1],
+      tg_argv[0], m.generation) into v_fault
+    from (select m.shards, m.generation from push.shard_map m where m.until is null offset 0) m cross join new_calls n
     where m.shards[push.slot_of(n.call_id) + 1] <> tg_argv[0]::int and n.created_at >= statement_timestamp()
     limit 1;
   if found then
-    select m.* into v_map from push.shard_map m where m.until is null;
-    raise exception using errcode = '22S01',
-      message = format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', v_call_id,
-        v_map.shards[push.slot_of(v_call_id) + 1], tg_argv[0], v_map.generation),
+    raise exception using errcode = '22S01', message = v_fault,
       hint = 'Nothing of this statement was enqueued. Enqueue it there, or through the router.',
       schema = 'push', table = 'outbox', column = 'call_id';
   end if;
@@ -165,11 +162,6 @@ begin
       hint = 'Maps only go forward. To return to an earlier one, give it the next number.';
   end if;
   insert into push.shard_here (shard) values (p_here) on conflict do nothing;
-  if not v_known then
-    update push.shard_map m set until = clock_timestamp() where m.until is null;
-    insert into push.shard_map (generation, shards) values (p_generation, v_shards);
-    delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
-  end if;
   -- They may be missing in a database that has this map: rows that are replicated, or restored without the schema, do not bring them.
   if not exists (select from pg_trigger t where t.tgrelid = 'push.outbox'::regclass and t.tgname = 'refuse_slots') then
     execute format('create trigger refuse_slots after insert on push.outbox referencing new table as new_calls '
@@ -183,6 +175,9 @@ begin
   if v_known then
     return format('shard %s has map %s already', p_here, p_generation);
   end if;
+  update push.shard_map m set until = clock_timestamp() where m.until is null;
+  insert into push.shard_map (generation, shards) values (p_generation, v_shards);
+  delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
   perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
   return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
@@ -197,32 +192,26 @@ comment on function push.use_shard_map is
 create or replace function push.spread_slots(p_shards int[], p_now int[] default null) returns int[]
 language plpgsql immutable as $$
 declare
-  v_count int := cardinality(p_shards);
+  v_map int[] := array(select case when p_now[n] = any (p_shards) then p_now[n] end from generate_series(1, 1024) n);
+  -- The shards, those with the fewest slots first.
+  v_all int[];
+  v_slot int;
 begin
-  if coalesce(v_count, 0) not between 1 and 1024
-    or v_count <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
+  if coalesce(cardinality(p_shards), 0) not between 1 and 1024
+    or cardinality(p_shards) <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
   then
     raise exception using errcode = 'invalid_parameter_value', message = 'p_shards: must name 1 to 1024 shards, numbers from 0 to 1023';
   end if;
-  return array(
-    with shard as (
-      -- Each shard gets 1024 / n slots, and some get one more: those that have more already, so that the fewest slots move.
-      select s, place, 1024 / v_count
-        + (row_number() over (order by cardinality(array_positions(p_now, s)) desc, place) <= 1024 % v_count)::int as quota
-      from unnest(p_shards) with ordinality x(s, place)
-    ), slot as (
-      -- Free is every slot that a shard has beyond its share, and those of shards that are not in the list.
-      select n, case when row_number() over (partition by p_now[n] order by n) <= h.quota then p_now[n] end as owner
-      from generate_series(1, 1024) n left join shard h on h.s = p_now[n]
-    ), lack as (
-      -- The free slots go to the shard that lacks the most, in turn.
-      select h.s, row_number() over (order by lacks desc, h.place) as turn
-      from shard h cross join lateral generate_series(1, h.quota - (select count(*) from slot x where x.owner = h.s)) lacks
-    )
-    select coalesce(x.owner, l.s)
-    from (select n, owner, row_number() over (partition by owner is null order by n) as turn from slot) x
-    left join lack l on x.owner is null and l.turn = x.turn
-    order by x.n);
+  -- While a slot is free, or a shard has two more than another, the shard with the fewest gets one.
+  loop
+    v_all := array(
+      select x.s from unnest(p_shards || v_map) with ordinality x(s, place) where x.s is not null group by x.s order by count(*), min(x.place));
+    v_slot := coalesce(array_position(v_map, null), array_position(v_map, v_all[cardinality(v_all)]));
+    exit when v_map[v_slot] is not null
+      and cardinality(array_positions(v_map, v_map[v_slot])) - cardinality(array_positions(v_map, v_all[1])) < 2;
+    v_map[v_slot] := v_all[1];
+  end loop;
+  return v_map;
 end
 $$;
 comment on function push.spread_slots is
@@ -235,13 +224,10 @@ create or replace function push.enqueue_batch(calls jsonb[])
 returns table (n int, outbox_id bigint, call_id text, duplicate boolean)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
-declare
-  v_own text[];
 begin
+  -- Before any call is looked for.
   if not push.acts_for_all() then
-    -- Before any call is looked for.
-    v_own := push.own_apps();
-    perform push.refuse_app(coalesce(c ->> 'app', 'default')) from unnest(calls) c where coalesce(c ->> 'app', 'default') <> all (v_own);
+    perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a where not push.is_own(a.app);
   end if;
   return query
     with asked as materialized (

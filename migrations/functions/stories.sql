@@ -20,7 +20,6 @@ comment on view push.deliveries is 'one push that is still owed to one device';
 comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
 comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
 comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
-comment on column push.deliveries.lease is 'number of the last claim that took it, as counted by the gateway';
 comment on column push.deliveries.environment is 'production or sandbox';
 comment on column push.deliveries.platform is 'ios, android, web or unknown (null)';
 comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
@@ -50,7 +49,6 @@ comment on column push.delivery_history.outcome is
 comment on column push.delivery_history.reason is
   'why it was not delivered, from the provider or from the gateway. For a delivered push: Hedged if it was sent over two '
   'connections, else Alert if it is an invite that an iPhone only showed, else null';
-comment on column push.delivery_history.created_at is 'when the call was enqueued';
 comment on column push.delivery_history.finished_at is
   'when it was settled; a range on this column makes a query read few partitions';
 comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
@@ -70,8 +68,6 @@ language plpgsql stable security definer set search_path = push, pg_temp as $$
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
   v_app   push.apps := (select a from push.apps a where a.app = v_call.app);
-  v_since timestamptz := v_call.created_at;
-  v_until timestamptz := clock_timestamp() + interval '1 minute';
 begin
   if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
@@ -81,10 +77,7 @@ begin
     with fault as materialized (
       select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
     ), reached as materialized (
-      select d.user_id, d.token from push.delivery d where d.outbox_id = p_outbox_id and d.kind in (0, 3)
-      union
-      select h.user_id, h.token from push.history h
-      where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
+      select distinct p.user_id, p.token from push.pushes_of(array[p_outbox_id]) p where p.kind in (0, 3)
     ), missing as materialized (
       select e.* from (
         select push.entry_user(e) as user_id, e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
@@ -111,11 +104,11 @@ begin
       select m.user_id, case
           when v_call.kind = 'missed_call' and v_app.missed_calls = 'off' then 'MissedCallsOff'
           when bool_and(m.is_off) then 'NotificationsDisabled'
-          when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
-          when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
-          when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
+          when bool_or(t.is_dead and not t.is_off) then 'TokenInvalid'
+          when bool_or(t.is_off) then 'NotificationsDisabled'
+          when bool_or(t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
-      from missing m
+      from missing m left join token t on t.user_id = m.user_id
       -- A token that two users share is one delivery, which belongs to the first user.
       where not exists (select from token t join reached r on push.token_key(t.provider, r.token) = push.token_key(t.provider, t.token)
         where t.user_id = m.user_id)
@@ -151,46 +144,46 @@ create or replace function push.timeline(
 )
 language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
-    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
+    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id, coalesce(timeline.first_n, 0) as first_n,
+      coalesce(timeline.last_n, 2147483647) as last_n
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), owed as (
-    select d.* from call c cross join lateral (select * from push.deliveries d
-      where d.outbox_id = c.id and d.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) d
-  ), done as (
-    select h.* from call c cross join lateral (select * from push.delivery_history h where h.outbox_id = c.id
-      and h.finished_at >= c.created_at and h.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) h
   ), pushed as (
-    select d.outbox_id, d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
-    union all
-    select h.outbox_id, h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
-  ), told (id, at, step, n, event, provider, kind, user_id, attempt, status, reason, device, field) as (
-    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id,
-      null::int, case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device, null
-    from pushed f left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
-    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
-    where f.fallback_of is not null
-    union all
     -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id,
-      d.attempt, null, d.last_reason, d.device, null
-    from owed d
+    select p.* from call c cross join lateral (
+      select d.outbox_id, d.n, d.created_at, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures, 3 as step,
+        case d.state when 'waiting' then d.due_at else d.created_at end as at, d.state as event, d.attempt, null::int as status,
+        d.last_reason as reason, null::timestamptz as sent_at
+      from push.deliveries d
+      where d.outbox_id = c.id and d.n between c.first_n and c.last_n
+      union all
+      select h.outbox_id, h.n, h.created_at, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures, 6,
+        coalesce(h.answered_at, h.finished_at), h.outcome, h.attempts, h.status, h.reason, h.sent_at
+      from push.delivery_history h
+      where h.outbox_id = c.id and h.finished_at >= c.created_at and h.n between c.first_n and c.last_n
+      offset 0) p
+  ), told as (
+    select p.outbox_id as id, e.*, p.n, p.provider, p.kind, p.user_id, p.device, null as field
+    from pushed p cross join lateral (
+      -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+      select p.created_at as at, 2 as step, case when s.n is null then 'fallback' else 'escalation' end as event, null::int as attempt,
+        case when s.n is null then f.status end as status, case when s.n is null then f.reason else 'NotRinging' end as reason
+      from (select) x left join pushed f on f.outbox_id = p.outbox_id and f.n = p.fallback_of and f.step = 6
+      left join push.escalations s on s.outbox_id = p.outbox_id and s.n = p.n
+      where p.fallback_of is not null
+      union all
+      select p.at, p.step, p.event, p.attempt, p.status, p.reason
+      union all
+      select (a ->> 'at')::timestamptz, 4, 'attempt failed', (a ->> 'attempt')::int, (a ->> 'status')::int, a ->> 'reason'
+      from jsonb_array_elements(p.failures) a
+      union all
+      -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+      select p.sent_at, 5, 'sent', coalesce((
+          select min((a ->> 'attempt')::int) from jsonb_array_elements(p.failures) a where (a ->> 'at')::timestamptz >= p.sent_at
+        ), p.attempt), null, null
+      where p.sent_at is not null
+    ) e
     union all
-    select p.outbox_id, (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int,
-      (f ->> 'status')::int, f ->> 'reason', p.device, null
-    from pushed p cross join lateral jsonb_array_elements(p.failures) f
-    union all
-    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, coalesce((
-        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-      ), h.attempts), null, null, h.device, null
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status,
-      h.reason, h.device, null
-    from done h
-    union all
-    select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
+    select c.id, e.at, e.step, e.event, e.attempt, null, e.reason, -1, null, c.kind, e.user_id, null, e.field
     from call c cross join lateral (
       select c.created_at as at, 0 as step, 'enqueued' as event, null as user_id, null::int as attempt, null as reason, null as field
       union all
@@ -230,26 +223,17 @@ create or replace function push.call(
 ) returns jsonb
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 declare
-  v_id   bigint := push.find_call(call_id, app);
-  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
-  -- A variable, so that older partitions are not read.
-  v_since timestamptz := v_call.created_at;
-  v_last  int;
+  v_call push.outbox := (select o from push.outbox o where o.id = push.find_call(call.call_id, call.app));
+  v_last int;
 begin
   -- The last number on this page, if another page follows.
-  if devices is not null then
-    select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
+  select case when devices is not null and count(*) > 1 then min(page.n) end into v_last
     from (
-      select found.n, row_number() over (order by found.n) as place
-      from (
-        (select d.n from push.delivery d where d.outbox_id = v_id and d.n > coalesce(after_n, -1) order by d.n limit devices + 1)
-        union all
-        (select h.n from push.history h where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
-          order by h.n limit devices + 1)
-      ) found
-      order by found.n limit devices + 1
+      select d.n from push.delivery d where d.outbox_id = v_call.id and d.n > coalesce(after_n, -1)
+      union all
+      select h.n from push.history h where h.outbox_id = v_call.id and h.finished_at >= v_call.created_at and h.n > coalesce(after_n, -1)
+      order by n offset greatest(devices, 1) - 1 limit 2
     ) page;
-  end if;
   return jsonb_build_object(
     'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
     'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
@@ -264,14 +248,14 @@ begin
       from (
         select d.n, d.user_id as "userId", d.provider, d.kind, d.state, d.last_reason as reason, null as "sentAt", null as "answeredAt", d.device
         from push.deliveries d
-        where d.outbox_id = v_id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
+        where d.outbox_id = v_call.id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
         union all
         select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), push.iso_time(h.sent_at),
           push.iso_time(h.answered_at), h.device
         from push.delivery_history h
-        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1) and (v_last is null or h.n <= v_last)
+        where h.outbox_id = v_call.id and h.finished_at >= v_call.created_at and h.n > coalesce(after_n, -1) and (v_last is null or h.n <= v_last)
       ) d
-      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d."userId" and d.kind = 'invite'), '[]'));
+      left join push.ring_reports r on r.outbox_id = v_call.id and r.user_id = d."userId" and d.kind = 'invite'), '[]'));
 end
 $$;
 comment on function push.call is

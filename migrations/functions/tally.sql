@@ -51,6 +51,7 @@ declare
   v_value bigint;
   v_seen  bigint;
 begin
+  perform push.run_job('tally');  -- notes that it is done
   return query
     with gone as (
       delete from push.tally t

@@ -8,7 +8,7 @@ select push.register_lane('porteiro', p) from unnest('{apns,fcm,expo}'::text[]) 
 select push.register_gateway('gateway-a', '1.0.0');
 select push.register_gateway('gateway-b', '1.0.0');
 select push.ensure_partitions(14);
-update push.job set taken_at = now(), due_at = now() + interval '1 hour';
+update push.job set taken_at = now(), done_at = now() + interval '1 hour', due_at = now() + interval '1 hour';
 
 create schema fixture;
 
