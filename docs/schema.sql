@@ -5,15 +5,6 @@ CREATE SCHEMA push;
 
 COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their history';
 
-CREATE TYPE push.noted AS (
-	tid tid,
-	outbox_id bigint,
-	why text,
-	tries integer
-);
-
-COMMENT ON TYPE push.noted IS 'a row of push.follow_ups that is locked, and where it is stored';
-
 CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
     LANGUAGE sql STABLE
     AS $$
@@ -150,20 +141,11 @@ CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[],
     order by e.user_id, case when e.inline then e.place end, e.place
   ) e
   cross join lateral (
-    select t.rank, t.provider, t.token,
-      case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      push.entry_platform(t.provider, e.entry) as platform, push.recipient_locale(e.entry) as locale, null::timestamptz as registered_at
-    from push.entry_tokens(e.entry, false) t
-    where e.inline and push.serves(p_providers, t.provider)
-      -- "not exists" could be planned as a join with all dead tokens or all devices.
-      and (select true from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = p_app and x.provider = t.provider
-        limit 1) is null
-      -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-      and (t.rank > 1 or lower(t.token) <> all (p_voip) and (select true from push.devices x
-        where sha256(x.token::bytea) = any (push.token_digests('apns', t.token)) and x.app = p_app and x.provider = 'apns' and x.voip
-        limit 1) is null)
+    select t.rank, (push.channels())[t.rank] as provider, t.token, t.environment, t.platform, t.locale, null::timestamptz as registered_at
+    from push.phones_of(p_app, false, p_providers, p_voip, e.entry) t
+    where e.inline or p_all
     union all
+    -- Of a user, the newest device of the best channel, whatever its platform.
     select d.* from (
       select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
         -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
@@ -173,10 +155,6 @@ CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[],
         and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
       offset 0
     ) d
-    union all
-    select d.rank, (push.channels())[d.rank], d.token, d.environment, d.platform, d.locale, null
-    from push.reachable_devices(p_app, e.user_id, false, p_providers) d
-    where not e.inline and p_all
   ) v
 $$;
 
@@ -270,118 +248,29 @@ begin
         and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
       order by x.id for no key update skip locked));
   end if;
-  if p_may_reap then
-    perform push.free_claims(v_silent);
-  end if;
+  perform push.free_claims(v_silent) where p_may_reap;
 end
 $$;
 
 COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must register again. must_reclaim: for gateways of release 0.1.0: always false';
 
-CREATE TABLE push.delivery (
-    outbox_id bigint NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    deadline_at timestamp with time zone NOT NULL,
-    n integer NOT NULL,
-    lease integer DEFAULT 0 NOT NULL,
-    attempt integer DEFAULT 0 NOT NULL,
-    owner integer,
-    state smallint DEFAULT 0 NOT NULL,
-    crashes smallint DEFAULT 0 NOT NULL,
-    lane smallint NOT NULL,
-    ready_lane smallint,
-    kind smallint DEFAULT 0 NOT NULL,
-    environment smallint DEFAULT 0 NOT NULL,
-    platform smallint DEFAULT 0 NOT NULL,
-    user_id text NOT NULL,
-    token text NOT NULL,
-    locale text,
-    last_reason text,
-    failures jsonb,
-    fallback_of integer,
-    data jsonb,
-    bypassed_at timestamp with time zone,
-    paired boolean DEFAULT false NOT NULL,
-    found_ended boolean DEFAULT false NOT NULL,
-    avoid integer,
-    handed_on_at timestamp with time zone,
-    accepted_at timestamp with time zone,
-    CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
-CASE
-    WHEN ((state < 2) AND (crashes < 2)) THEN lane
-    ELSE NULL::smallint
-END)) AND ((owner IS NOT NULL) = (state = 1)) AND ((state >= 0) AND (state <= 2))))
-)
-WITH (fillfactor='50', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='500000', autovacuum_vacuum_cost_delay='0');
-
-COMMENT ON TABLE push.delivery IS 'one push still owed to one device; claimed by an update, finished by a delete. People read push.deliveries';
-
-COMMENT ON COLUMN push.delivery.outbox_id IS 'the call: push.outbox.id';
-
-COMMENT ON COLUMN push.delivery.created_at IS 'when it was enqueued: an invite with its call, anything else at its end';
-
-COMMENT ON COLUMN push.delivery.due_at IS 'a waiting delivery becomes ready at this time, never later than its deadline';
-
-COMMENT ON COLUMN push.delivery.deadline_at IS 'nothing is sent after this';
-
-COMMENT ON COLUMN push.delivery.n IS 'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000; where a phone gets both, cancels from 30000 and missed calls from 40000';
-
-COMMENT ON COLUMN push.delivery.lease IS 'number of the claim that took it: with owner, the fence against a slow gateway. Kept when it is given back';
-
-COMMENT ON COLUMN push.delivery.attempt IS 'tries so far, the current one included';
-
-COMMENT ON COLUMN push.delivery.owner IS 'push.gateways.id of the gateway that has claimed it';
-
-COMMENT ON COLUMN push.delivery.state IS '0 ready, 1 claimed, 2 waiting';
-
-COMMENT ON COLUMN push.delivery.crashes IS 'how many gateways died while they had it. From 2 on it is a suspect: taken one at a time; at 3 it is dead, GatewayCrashed';
-
-COMMENT ON COLUMN push.delivery.lane IS 'push.lane.id';
-
-COMMENT ON COLUMN push.delivery.ready_lane IS 'the lane while it is ready or claimed; null while it waits, and of a suspect: so the index of ready ones has no state in it';
-
-COMMENT ON COLUMN push.delivery.kind IS '0 invite, 1 cancel, 2 missed_call, 3 notification';
-
-COMMENT ON COLUMN push.delivery.environment IS '0 production, 1 sandbox';
-
-COMMENT ON COLUMN push.delivery.platform IS '0 unknown, 1 ios, 2 android, 3 web';
-
-COMMENT ON COLUMN push.delivery.user_id IS 'the backend''s id of the user';
-
-COMMENT ON COLUMN push.delivery.token IS 'the device token';
-
-COMMENT ON COLUMN push.delivery.locale IS 'language of visible texts';
-
-COMMENT ON COLUMN push.delivery.last_reason IS 'why the last try did not end it';
-
-COMMENT ON COLUMN push.delivery.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}, the last 20';
-
-COMMENT ON COLUMN push.delivery.fallback_of IS 'n of the invite of the same call that failed, instead of which this is sent';
-
-COMMENT ON COLUMN push.delivery.data IS 'object of texts: what the recipient''s entry brought for templates, ${recipient.NAME}; null, as a rule: nothing';
-
-COMMENT ON COLUMN push.delivery.bypassed_at IS 'when push.bypass looked for the user''s next channel, whether there is one or not; null: it has not';
-
-COMMENT ON COLUMN push.delivery.paired IS 'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
-
-COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
-
-COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway has handed it on; null: anybody';
-
-COMMENT ON COLUMN push.delivery.handed_on_at IS 'when a gateway last returned it; null: none has';
-
-COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
-
-CREATE FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+declare
+  v_ended bigint;
 begin
-  with gone as materialized (
-    select g.*, case when g.accepted_at is null then p_outcome else (g.accepted_at > g.deadline_at)::int end as outcome,
-      case when g.accepted_at is null then coalesce(p_reason, g.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
-    from unnest(p_gone) g
+  with gone as (
+    delete from push.delivery d where d.ctid = any (p_places)
+    returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
+      case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
@@ -391,11 +280,12 @@ begin
   select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
-  return cardinality(p_gone);
+  get diagnostics v_ended = row_count;
+  return v_ended;
 end
 $$;
 
-COMMENT ON FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text) IS 'writes the history of deliveries that were deleted; returns how many';
+COMMENT ON FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text) IS 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many';
 
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -414,7 +304,6 @@ declare
     where s.lane in (select l.id from push.lane l where l.provider in ('apns', 'fcm') and not l.paused)
     group by s.lane
     having bool_and(s.circuit <> 'closed' or s.capacity = 0 or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false)));
-  v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
@@ -442,7 +331,7 @@ begin
     select d.ctid as tid from push.delivery d where d.ctid = any (array(
       select n.tid from (
         select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
+        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
       ) n
       order by n.place limit p_max))
     for no key update skip locked
@@ -704,7 +593,7 @@ CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS void
     AS $$
 begin
   with call as materialized (
-    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device,
+    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device, o.declined,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
       -- The phones that have answered or declined: their tokens, and as push.token_key.
       array(select case when push.is_token('apns', d.token) then lower(d.token) else d.token end from (
@@ -716,8 +605,7 @@ begin
     ) o
   ), decliner as materialized (
     select c.id, s.user_id, s.said ->> 'device' is not null or s.said ? 'erases' as has_call
-    from unnest(p_calls) c(id) cross join lateral (select o.declined from push.outbox o where o.id = c.id offset 0) o
-    cross join lateral jsonb_each(o.declined) s(user_id, said)
+    from call c cross join lateral jsonb_each(c.declined) s(user_id, said)
   ), own (id, key) as materialized (
     select c.id, s.key from call c cross join unnest(c.said) s(key)
     union all
@@ -754,11 +642,9 @@ begin
       and (p.id, p.lane, p.key) not in (select x.id, x.lane, x.key from pushed x where x.kind = 1 and x.key is not null)
     order by p.id, p.lane, p.key, p.n desc
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
-    token, locale, data)
-  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.key), 1, clock_timestamp(), clock_timestamp(),
-    clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
-    t.locale, t.data
+  insert into push.delivery (outbox_id, n, kind, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.key), 1, clock_timestamp() + interval '60 s', t.lane, t.lane,
+    coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token, t.locale, t.data
   from target t;
 end
 $$;
@@ -1072,7 +958,7 @@ begin
         values (v_batch.sent_at, v_batch.due_at, v_batch.give_up_at, v_batch.attempts, v_batch.claimed, v_batch.app,
           v_batch.ticket[v_room + 1:], v_batch.outbox_id[v_room + 1:], v_batch.n[v_room + 1:],
           v_batch.user_id[v_room + 1:], v_batch.token[v_room + 1:]);
-      perform push.keep_receipts(v_batch.id, array(select generate_series(1, v_room)));
+      perform push.cut_receipts(v_batch, array(select generate_series(1, v_room)));
     end if;
     -- The due time is the lease: if the gateway dies, the tickets are due again.
     update push.receipt_batch r
@@ -1173,16 +1059,14 @@ CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages i
     SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
-declare
-  v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
-  v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
+  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
   select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
       coalesce(array_agg(greatest(d.created_at, '2000-01-01 00:00:00+00')), '{}')
     into outbox_id, n, lease, created_at
     from push.delivery d
-    where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
-  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
+    where d.ctid >= format('(%s,0)', greatest(p_from_page, 0))::tid and d.ctid < format('(%s,0)', next_page)::tid
+      and d.state = 1 and d.owner = p_gateway;
   if next_page >= pg_relation_size('push.delivery') / current_setting('block_size')::int then
     next_page := null;
   end if;
@@ -1418,11 +1302,7 @@ CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_en
     cross join lateral (
       select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
     ) l
-    cross join lateral (
-      select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests('apns', u.token)) and d.app = l.app and d.provider = 'apns'
-      offset 0
-    ) d
+    cross join lateral push.devices_with(l.app, 'apns', u.token) d
     where u.environment in (0, 1)
   ), corrected as (
     update push.devices d set environment = r.environment from right_one r where d.ctid = r.tid and d.environment <> r.environment
@@ -1572,6 +1452,84 @@ CREATE FUNCTION push.current_provider_token(p_provider text, p_name text) RETURN
 $$;
 
 COMMENT ON FUNCTION push.current_provider_token(p_provider text, p_name text) IS 'the provider token that all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+
+CREATE TABLE push.receipt_batch (
+    id bigint NOT NULL,
+    sent_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    give_up_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    claimed boolean DEFAULT false NOT NULL,
+    app text NOT NULL,
+    ticket text[] NOT NULL,
+    outbox_id bigint[] NOT NULL,
+    n integer[] NOT NULL,
+    user_id text[] NOT NULL,
+    token text[] NOT NULL,
+    tickets integer GENERATED ALWAYS AS (cardinality(ticket)) STORED,
+    CONSTRAINT receipt_batch_lengths CHECK (((cardinality(ticket) > 0) AND (cardinality(outbox_id) = cardinality(ticket)) AND (cardinality(n) = cardinality(ticket)) AND (cardinality(user_id) = cardinality(ticket)) AND (cardinality(token) = cardinality(ticket)))),
+    CONSTRAINT receipt_batch_order CHECK (((sent_at <= due_at) AND (due_at <= give_up_at)))
+)
+WITH (autovacuum_analyze_threshold='10000');
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN ticket SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN ticket SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN outbox_id SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN outbox_id SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN n SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN n SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN user_id SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN user_id SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN token SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN token SET STORAGE EXTERNAL;
+
+COMMENT ON TABLE push.receipt_batch IS 'Expo tickets whose receipts are still to be looked up: those that one settlement noted for one lane, or what is left of them';
+
+COMMENT ON COLUMN push.receipt_batch.id IS 'number of the batch';
+
+COMMENT ON COLUMN push.receipt_batch.sent_at IS 'when the first of the pushes was sent; a token counts as dead only if not registered since';
+
+COMMENT ON COLUMN push.receipt_batch.due_at IS 'when to look next: about 15 minutes after sending. While claimed: the end of the lease';
+
+COMMENT ON COLUMN push.receipt_batch.give_up_at IS 'when Expo has dropped the receipts: 24 hours after sending';
+
+COMMENT ON COLUMN push.receipt_batch.attempts IS 'look-ups made';
+
+COMMENT ON COLUMN push.receipt_batch.claimed IS 'a replica looks these up, or did and died';
+
+COMMENT ON COLUMN push.receipt_batch.app IS 'app whose access token reads the receipts';
+
+COMMENT ON COLUMN push.receipt_batch.ticket IS 'the tickets'' ids; the other arrays have the same order';
+
+COMMENT ON COLUMN push.receipt_batch.outbox_id IS 'the calls: push.outbox.id';
+
+COMMENT ON COLUMN push.receipt_batch.n IS 'numbers of the pushes within their calls';
+
+COMMENT ON COLUMN push.receipt_batch.user_id IS 'the backend''s ids of the users';
+
+COMMENT ON COLUMN push.receipt_batch.token IS 'the tokens, to be invalidated when a receipt says so';
+
+COMMENT ON COLUMN push.receipt_batch.tickets IS 'number of its tickets, which are counted without reading them';
+
+CREATE FUNCTION push.cut_receipts(p_batch push.receipt_batch, p_kept bigint[]) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if p_kept = '{}' then
+    delete from push.receipt_batch r where r.id = p_batch.id;
+  else
+    update push.receipt_batch r
+      set (ticket, outbox_id, n, user_id, token) = (
+        select array_agg(r.ticket[k]), array_agg(r.outbox_id[k]), array_agg(r.n[k]), array_agg(r.user_id[k]), array_agg(r.token[k])
+        from unnest(p_kept) k)
+      where r.id = p_batch.id;
+  end if;
+  return cardinality(p_batch.ticket) - cardinality(p_kept);
+end
+$$;
+
+COMMENT ON FUNCTION push.cut_receipts(p_batch push.receipt_batch, p_kept bigint[]) IS 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none; returns how many tickets it removed';
 
 CREATE FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1756,17 +1714,25 @@ $_$;
 
 COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token of a device: given itself, or by push.devices.id; null gives null';
 
+CREATE FUNCTION push.devices_with(p_app text, p_provider text, p_token text) RETURNS TABLE(tid tid, user_id text, token text)
+    LANGUAGE sql STABLE
+    AS $$
+  select d.ctid, d.user_id, d.token from push.devices d
+  where sha256(d.token::bytea) = any (push.token_digests(p_provider, p_token)) and d.app = p_app and d.provider = p_provider
+  offset 0
+$$;
+
+COMMENT ON FUNCTION push.devices_with(p_app text, p_provider text, p_token text) IS 'where the devices are stored that have a token, in whatever letters';
+
 CREATE FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
-begin
-  return push.free_rows(array_remove(push.places(p_gateway, p_outbox_id, p_n, p_lease), null), array[p_gateway]);
-end
+  select push.free_rows(array_remove(push.places(p_gateway, p_outbox_id, p_n, p_lease), null), array[p_gateway])
 $$;
 
 COMMENT ON FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle. Returns how many';
@@ -1889,27 +1855,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.enable_device(app text, provider text, token text, enabled boolean) IS 'for the HTTP API: sets push.devices.enabled. app, provider, token: as registered. Returns false if it is not registered';
-
-CREATE FUNCTION push.end_accepted(p_places tid[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-declare
-  v_gone push.delivery[];
-begin
-  with gone as (delete from push.delivery d where d.ctid = any (p_places) and d.accepted_at is not null returning d)
-  select array_agg(g.d) into v_gone from gone g;
-  perform push.bury(v_gone, 0) where v_gone is not null;
-end
-$$;
-
-COMMENT ON FUNCTION push.end_accepted(p_places tid[]) IS 'ends those of these deliveries that a provider has accepted from another gateway';
 
 CREATE FUNCTION push.end_call(call_id text, reason text DEFAULT 'ended'::text, app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2295,20 +2240,18 @@ declare
   v_user    constant text := p_erasure.user_id;
   v_table   record;
   v_batch   push.receipt_batch;
-  v_kept    bigint[];
   v_hashes  bigint[];
   v_seen    bigint;
   v_removed bigint := 0;
   v_masked  bigint;
 begin
   for v_batch in select r.* from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id) for update skip locked loop
-    v_kept := array(select i from unnest(v_batch.user_id) with ordinality t(u, i) where t.u <> v_user order by i);
-    v_removed := v_removed + cardinality(v_batch.ticket) - cardinality(v_kept);
+    v_removed := v_removed + push.cut_receipts(v_batch, array(
+      select i from unnest(v_batch.user_id) with ordinality t(u, i) where t.u <> v_user order by i));
     p_erasure.token_hashes := array(
       select unnest(p_erasure.token_hashes)
       union
       select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token) where t.u = v_user);
-    perform push.keep_receipts(v_batch.id, v_kept);
   end loop;
   p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('receipt_batch', array[v_removed, 0]));
 
@@ -2388,13 +2331,10 @@ begin
   delete from push.unreached u where u.outbox_id = p_outbox_id and u.user_id = v_user;
   -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
   -- must not ring without an end.
-  with gone as (
-    delete from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = v_user and d.state in (0, 2) and d.kind in (2, 3)
-      returning d
-  )
-  select push.add_counts(p_erasure.counts,
-      jsonb_build_object('delivery', array[coalesce(push.bury(array_agg(g.d), 2, 'UserErased'), 0), 0]))
-    into p_erasure.counts from gone g;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('delivery', array[push.bury(array(
+      select d.ctid from push.delivery d
+      where d.outbox_id = p_outbox_id and d.user_id = v_user and d.state in (0, 2) and d.kind in (2, 3) for update),
+    2, 'UserErased'), 0]));
 
   if v_call.id is not null and v_call.ended_at is null
     or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
@@ -2420,13 +2360,10 @@ CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
 declare
   v_erased bigint := 0;
   v_batch  push.receipt_batch;
-  v_kept   bigint[];
 begin
   for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
-    v_kept := array(
-      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i);
-    v_erased := v_erased + cardinality(v_batch.ticket) - cardinality(v_kept);
-    perform push.keep_receipts(v_batch.id, v_kept);
+    v_erased := v_erased + push.cut_receipts(v_batch, array(
+      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i));
   end loop;
   return v_erased;
 end
@@ -2506,28 +2443,23 @@ CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT
     AS $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
-  v_count  bigint;
+  v_gone   tid[] := array(
+    select ready.tid from push.lane l cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+      order by d.deadline_at limit p_max for no key update skip locked) ready
+    union all
+    -- Those that wait, and suspects.
+    select other.tid from (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before and d.state in (0, 2)
+      order by d.due_at limit p_max for no key update skip locked) other
+    limit p_max);
 begin
-  with gone as (
-    delete from push.delivery d where d.ctid = any (array(
-      select ready.tid from push.lane l cross join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
-        order by d.deadline_at limit p_max for no key update skip locked) ready
-      union all
-      -- Those that wait, and suspects.
-      select other.tid from (
-        select d.ctid as tid from push.delivery d
-        where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before and d.state in (0, 2)
-        order by d.due_at limit p_max for no key update skip locked) other
-      limit p_max))
-    returning d
-  ), untold as (
-    -- A cancel may have stood for a missed call.
-    insert into push.follow_ups (outbox_id, why) select distinct (g.d).outbox_id, 'untold' from gone g where (g.d).kind = 1
-  )
-  select coalesce(push.bury(array_agg(g.d), 3), 0) into v_count from gone g;
-  return v_count;
+  -- A cancel may have stood for a missed call.
+  insert into push.follow_ups (outbox_id, why)
+    select distinct d.outbox_id, 'untold' from push.delivery d where d.ctid = any (v_gone) and d.kind = 1;
+  return push.bury(v_gone, 3);
 end
 $$;
 
@@ -2769,16 +2701,14 @@ $$;
 
 COMMENT ON FUNCTION push.first_few(p_names text[]) IS 'the first five of a list, and how many more there are; null: the list is null';
 
-CREATE FUNCTION push.follow(p_notes push.noted[]) RETURNS void
+CREATE FUNCTION push.follow(p_notes tid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_calls bigint[] := array(
-    select o.id from push.outbox o where o.id = any (array(select n.outbox_id from unnest(p_notes) n))
-    order by o.id for no key update skip locked);
-  v_gone  bigint[] := array(
-    select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  v_all   bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
+  v_calls bigint[] := array(select o.id from push.outbox o where o.id = any (v_all) order by o.id for no key update skip locked);
+  v_gone  bigint[] := array(select c.id from unnest(v_all) c(id) where (select true from push.outbox o where o.id = c.id) is null);
   -- Of these, phones must be silent: of all users, or of those who have declined.
   v_quiet bigint[] := array(
     select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
@@ -2798,8 +2728,8 @@ begin
   -- What a call is decides what follows, not which note came first. So a user whose invite has failed is tried on the next channel before
   -- the last decline ends the call; and the cancels and the missed calls of a call, which belong together, are made together.
   for v_noted in
-    select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n
-    where n.outbox_id = any (v_calls) and n.why in ('failed', 'unheard', 'stuck') group by n.why
+    select f.why, array_agg(distinct f.outbox_id) as calls from push.follow_ups f
+    where f.ctid = any (p_notes) and f.outbox_id = any (v_calls) and f.why in ('failed', 'unheard', 'stuck') group by f.why
   loop
     perform push.next_channels(v_noted.calls, v_noted.why);
     perform push.ring_unreached(v_noted.calls) where v_noted.why = 'failed';
@@ -2814,19 +2744,20 @@ begin
     perform push.cancel_rings(v_quiet);
     perform push.tell_missed(v_quiet);
     delete from push.unreached u where u.outbox_id = any (v_quiet) and u.outbox_id <> all (v_declined);
-    perform push.tell_untold(array(select distinct n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
+    perform push.tell_untold(array(
+      select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes) and f.why = 'untold' and f.outbox_id = any (v_quiet)));
   end if;
-  delete from push.follow_ups f using unnest(p_notes) n
-    where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone)) and n.outbox_id <> all (v_left);
+  delete from push.follow_ups f
+    where f.ctid = any (p_notes) and (f.outbox_id = any (v_calls) or f.outbox_id = any (v_gone)) and f.outbox_id <> all (v_left);
   -- A claim is taking an invite of the call at this moment, or a backend has the call's row locked. The longer it does, the less often it
   -- is looked at.
   update push.follow_ups f
     set due_at = clock_timestamp() + least(greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2), interval '1 s')
-    from unnest(p_notes) n where f.ctid = n.tid;
+    where f.ctid = any (p_notes);
 end
 $$;
 
-COMMENT ON FUNCTION push.follow(p_notes push.noted[]) IS 'makes of the calls of these notes what there should be, and deletes the notes. For push.follow_up';
+COMMENT ON FUNCTION push.follow(p_notes tid[]) IS 'makes of the calls of these notes what there should be, and deletes the notes. p_notes: where they are stored';
 
 CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEFAULT 50, p_within interval DEFAULT '00:00:10'::interval) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2839,40 +2770,45 @@ CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEF
     AS $$
 declare
   -- The calls of a run stay locked until its commit.
-  c_time  constant interval := '250 ms';
-  v_begun timestamptz := clock_timestamp();
+  v_until timestamptz := clock_timestamp() + interval '250 ms';
   v_since timestamptz := statement_timestamp() - p_within;
-  v_notes push.noted[];
-  v_bite  push.noted[];
+  v_bite  tid[];
+  v_count int := 0;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
     return 0;
   end if;
-  -- The oldest and the newest in turns: who ends thousands of calls at once does not make the phones of others wait.
-  v_notes := array(
+  for v_bite in
     with newest as materialized (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
+      select f.ctid as tid, f.outbox_id, f.due_at from push.follow_ups f
       where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
       order by f.due_at desc limit p_max / 2 for update skip locked
     ), oldest as materialized (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
+      select f.ctid as tid, f.outbox_id, f.due_at from push.follow_ups f
       where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
         and f.ctid not in (select n.tid from newest n)
       order by f.due_at limit p_max - p_max / 2 for update skip locked
+    ), failed as materialized (
+      select f.ctid as tid, f.outbox_id, f.tries, f.due_at from push.follow_ups f
+      where p_urgent is null and f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit p_max for update skip locked
+    ), noted as (
+      -- The oldest and the newest in turns: who ends thousands of calls at once does not make the phones of others wait.
+      select n.tid, n.outbox_id, least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)) as turn
+      from (select * from newest union all select * from oldest) n
+      union all
+      select f.tid, f.outbox_id, row_number() over (order by f.tries, f.due_at) from failed f
     )
-    select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
-    order by least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)), n.due_at);
-  for v_bite in
-    select array_agg(row(c.tid, c.outbox_id, c.why, c.tries)::push.noted)
+    select array_agg(c.tid)
     from (
-      select n.*, (dense_rank() over (order by n.first, n.outbox_id) - 1) / 4 as bite
-      from (select n.*, min(n.i) over (partition by n.outbox_id) as first from unnest(v_notes) with ordinality n(tid, outbox_id, why, tries, i)) n
+      select n.tid, (dense_rank() over (order by n.first, n.outbox_id) - 1) / case when p_urgent is null then 1 else 4 end as bite
+      from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
     ) c group by c.bite order by c.bite
   loop
-    if clock_timestamp() > v_begun + c_time then
+    if clock_timestamp() > v_until then
       return p_max;
     end if;
+    v_count := v_count + cardinality(v_bite);
     begin
       perform push.follow(v_bite);
     exception when query_canceled or others then
@@ -2880,50 +2816,11 @@ begin
       exit when sqlstate = '57014';
     end;
   end loop;
-  return cardinality(v_notes);
-end
-$$;
-
-COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took, or p_max if there was no time for the rest. p_urgent: notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
-
-CREATE FUNCTION push.follow_up_again() RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-declare
-  v_until timestamptz := clock_timestamp() + interval '250 ms';
-  v_call  push.noted[];
-  v_count int := 0;
-begin
-  if push.restored_at() is not null then
-    return 0;
-  end if;
-  for v_call in
-    select array_agg(row(n.tid, n.outbox_id, n.why, n.tries)::push.noted)
-    from (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
-      where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 2000 for update skip locked
-    ) n group by n.outbox_id order by max(n.tries), min(n.due_at)
-  loop
-    exit when clock_timestamp() > v_until;
-    v_count := v_count + cardinality(v_call);
-    begin
-      perform push.follow(v_call);
-    exception when query_canceled or others then
-      perform push.put_off(v_call, sqlstate);
-      exit when sqlstate = '57014';
-    end;
-  end loop;
   return v_count;
 end
 $$;
 
-COMMENT ON FUNCTION push.follow_up_again() IS 'push.follow_up, call by call, for notes that have failed, or that were among others when they took too long. Returns how many it took';
+COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took, or p_max if there was no time for the rest. p_urgent: notes that a ring may depend on, or the others; null: call by call, those that have failed, or that were among others when they took too long; p_within: leaves out notes that were due longer ago, unless p_urgent is null. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2934,7 +2831,8 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_places tid[];
+  v_given    bigint;
+  v_accepted tid[];
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -2947,13 +2845,13 @@ begin
   with given as (
     update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
         due_at = clock_timestamp()
-      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place
+      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
   )
-  select coalesce(array_agg(g.place), '{}') into v_places from given g;
-  if v_places <> '{}' then
-    perform push.end_accepted(v_places), push.ring_doorbell();
+  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
+  if v_given > 0 then
+    perform push.bury(v_accepted, 0), push.ring_doorbell();
   end if;
-  return cardinality(v_places);
+  return v_given;
 end
 $$;
 
@@ -3015,24 +2913,19 @@ declare
   c_hopeless constant int := 3;
   v_found bigint;
   v_gone  tid[];
-  v_dead  bigint;
 begin
-  with owner as materialized (
-    -- A gateway that lives has disowned its rows.
-    select g.id, g.alive or g.ended_reason = 'silent' as is_silent, not g.alive as counts from push.gateways g where g.id = any (p_owners)
-  ), lost as materialized (
+  with lost as materialized (
     select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
-  ), careful as materialized (
-    select distinct l.owner from lost l where l.crashes >= c_suspect
   ), judged as materialized (
-    select l.tid, l.crashes + (o.is_silent and o.counts
-        and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
+    -- A gateway that lives has disowned its rows.
+    select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
+        and (l.crashes >= c_suspect or max(l.crashes) over (partition by l.owner) < c_suspect))::int as deaths,
       -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
-      l.accepted_at is not null or o.is_silent and l.kind in (2, 3) and not coalesce((
+      l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
-    from lost l join owner o on o.id = l.owner
+    from lost l join push.gateways g on g.id = l.owner
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
@@ -3044,16 +2937,13 @@ begin
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin
-      with gone as (delete from push.delivery d where d.ctid = any (v_gone) returning d)
-      select push.bury(array_agg(g.d), 4, 'GatewayCrashed') into v_dead from gone g;
+      perform push.bury(v_gone, 4, 'GatewayCrashed');
     exception when others then
       v_found := v_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
     end;
   end if;
-  if v_found > 0 then
-    perform push.ring_doorbell();
-  end if;
+  perform push.ring_doorbell() where v_found > 0;
   return v_found;
 end
 $$;
@@ -3061,17 +2951,13 @@ $$;
 COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[]) IS 'makes claimed deliveries ready again; returns how many were found';
 
 CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  c_batches constant int := 1000;
-  v_lost    bigint;
-begin
   -- Searches by due_at, which has an index and is never later than give_up_at. Batches that nobody looks up any more soon
   -- have the earliest due times.
   with due as materialized (
@@ -3079,16 +2965,14 @@ begin
     from push.receipt_batch r
     where r.app = p_app and r.due_at <= statement_timestamp()
     order by r.due_at
-    limit c_batches
+    limit 1000
     for update skip locked
   ), gone as (
     delete from push.receipt_batch r
     where r.ctid = any (array(select d.tid from due d where d.give_up_at <= statement_timestamp()))
     returning cardinality(r.ticket) as count
   )
-  select coalesce(sum(g.count), 0) into v_lost from gone g;
-  return v_lost;
-end
+  select coalesce(sum(g.count), 0) from gone g
 $$;
 
 COMMENT ON FUNCTION push.give_up_receipts(p_app text) IS 'deletes tickets whose receipts Expo no longer has, among the 1,000 batches that are due first. Returns how many tickets were deleted; their results stay unknown. p_app: the app';
@@ -3286,10 +3170,9 @@ begin
         and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
       returning d.*, x.name, x.locale as said, x.data as given
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
-    locale, data)
+  insert into push.delivery (outbox_id, n, kind, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
   select g.outbox_id, (select max(p.last_n) from push.pushes_of(array[p_call.id]) p) + row_number() over (order by g.n), g.kind,
-    clock_timestamp(), clock_timestamp(), g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
+    g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
   from gone g;
   perform push.ring_doorbell() where found;
 end
@@ -3530,38 +3413,31 @@ CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_not
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_app      text;
-  v_provider text;
-  v_service  text;
-  v_moved    bigint;
+  v_lane  push.lane;
+  v_moved bigint;
 begin
   -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
   update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note, updated_at = clock_timestamp()
     where l.id = p_lane and l.invalidation_held_at is null
-    returning l.app, l.provider, l.service into v_app, v_provider, v_service;
+    returning l.* into v_lane;
   if not found then
     return 0;
   end if;
   with feed as (
     delete from push.token_invalidations x
-    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
-      and push.push_service(x.provider, x.token) = v_service
+    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_lane.app and x.provider = v_lane.provider
+      and push.push_service(x.provider, x.token) = v_lane.service
     returning x.*
-  ), known as materialized (
-    select d.tid from feed f cross join lateral (
-      select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests(v_provider, f.token)) and d.app = v_app and d.provider = v_provider
-      offset 0
-    ) d
   ), alive as (
     update push.devices d set invalidated_at = null, invalid_reason = null
-    where d.ctid = any (array(select k.tid from known k)) and d.invalidated_at is not null
+    where d.invalidated_at is not null
+      and d.ctid = any (array(select x.tid from feed f cross join lateral push.devices_with(v_lane.app, v_lane.provider, f.token) x))
   )
   insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
   select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
   on conflict (sha256(token::bytea), app, provider) do nothing;
   get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
+  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.provider,
     jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
   return v_moved;
 end
@@ -3607,11 +3483,7 @@ begin
   ), known as materialized (
     -- As it was registered.
     select s.app, s.provider, coalesce(d.token, s.token) as token, s.since, s.reason, s.is_held, d.tid, d.user_id
-    from said s left join lateral (
-      select d.ctid as tid, d.token, d.user_id from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests(s.provider, s.token)) and d.app = s.app and d.provider = s.provider
-      offset 0
-    ) d on true
+    from said s left join lateral push.devices_with(s.app, s.provider, s.token) d on true
   ), quarantined as (
     -- Without a time from the provider, the token is dead from now on: a registration during the hold is later and keeps it
     -- alive.
@@ -3635,9 +3507,7 @@ begin
   select k.app, k.provider, k.token, null, k.reason from known k where not k.is_held and k.tid is null
   on conflict do nothing;
   get diagnostics v_dead = row_count;
-  if v_dead > 0 then
-    perform push.notify('push_token_invalidations', '');
-  end if;
+  perform push.notify('push_token_invalidations', '') where v_dead > 0;
   return v_dead;
 end
 $$;
@@ -3712,6 +3582,101 @@ CREATE FUNCTION push.is_misnamed(p_entry jsonb) RETURNS boolean
 $$;
 
 COMMENT ON FUNCTION push.is_misnamed(p_entry jsonb) IS 'whether push.misnamed finds something; the names are looked for first, which is quick';
+
+CREATE TABLE push.delivery (
+    outbox_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    n integer NOT NULL,
+    lease integer DEFAULT 0 NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    owner integer,
+    state smallint DEFAULT 0 NOT NULL,
+    crashes smallint DEFAULT 0 NOT NULL,
+    lane smallint NOT NULL,
+    ready_lane smallint,
+    kind smallint DEFAULT 0 NOT NULL,
+    environment smallint DEFAULT 0 NOT NULL,
+    platform smallint DEFAULT 0 NOT NULL,
+    user_id text NOT NULL,
+    token text NOT NULL,
+    locale text,
+    last_reason text,
+    failures jsonb,
+    fallback_of integer,
+    data jsonb,
+    bypassed_at timestamp with time zone,
+    paired boolean DEFAULT false NOT NULL,
+    found_ended boolean DEFAULT false NOT NULL,
+    avoid integer,
+    handed_on_at timestamp with time zone,
+    accepted_at timestamp with time zone,
+    CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
+CASE
+    WHEN ((state < 2) AND (crashes < 2)) THEN lane
+    ELSE NULL::smallint
+END)) AND ((owner IS NOT NULL) = (state = 1)) AND ((state >= 0) AND (state <= 2))))
+)
+WITH (fillfactor='50', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='500000', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON TABLE push.delivery IS 'one push still owed to one device; claimed by an update, finished by a delete. People read push.deliveries';
+
+COMMENT ON COLUMN push.delivery.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.delivery.created_at IS 'when it was enqueued: an invite with its call, anything else at its end';
+
+COMMENT ON COLUMN push.delivery.due_at IS 'a waiting delivery becomes ready at this time, never later than its deadline';
+
+COMMENT ON COLUMN push.delivery.deadline_at IS 'nothing is sent after this';
+
+COMMENT ON COLUMN push.delivery.n IS 'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000; where a phone gets both, cancels from 30000 and missed calls from 40000';
+
+COMMENT ON COLUMN push.delivery.lease IS 'number of the claim that took it: with owner, the fence against a slow gateway. Kept when it is given back';
+
+COMMENT ON COLUMN push.delivery.attempt IS 'tries so far, the current one included';
+
+COMMENT ON COLUMN push.delivery.owner IS 'push.gateways.id of the gateway that has claimed it';
+
+COMMENT ON COLUMN push.delivery.state IS '0 ready, 1 claimed, 2 waiting';
+
+COMMENT ON COLUMN push.delivery.crashes IS 'how many gateways died while they had it. From 2 on it is a suspect: taken one at a time; at 3 it is dead, GatewayCrashed';
+
+COMMENT ON COLUMN push.delivery.lane IS 'push.lane.id';
+
+COMMENT ON COLUMN push.delivery.ready_lane IS 'the lane while it is ready or claimed; null while it waits, and of a suspect: so the index of ready ones has no state in it';
+
+COMMENT ON COLUMN push.delivery.kind IS '0 invite, 1 cancel, 2 missed_call, 3 notification';
+
+COMMENT ON COLUMN push.delivery.environment IS '0 production, 1 sandbox';
+
+COMMENT ON COLUMN push.delivery.platform IS '0 unknown, 1 ios, 2 android, 3 web';
+
+COMMENT ON COLUMN push.delivery.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.delivery.token IS 'the device token';
+
+COMMENT ON COLUMN push.delivery.locale IS 'language of visible texts';
+
+COMMENT ON COLUMN push.delivery.last_reason IS 'why the last try did not end it';
+
+COMMENT ON COLUMN push.delivery.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}, the last 20';
+
+COMMENT ON COLUMN push.delivery.fallback_of IS 'n of the invite of the same call that failed, instead of which this is sent';
+
+COMMENT ON COLUMN push.delivery.data IS 'object of texts: what the recipient''s entry brought for templates, ${recipient.NAME}; null, as a rule: nothing';
+
+COMMENT ON COLUMN push.delivery.bypassed_at IS 'when push.bypass looked for the user''s next channel, whether there is one or not; null: it has not';
+
+COMMENT ON COLUMN push.delivery.paired IS 'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
+
+COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
+
+COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway has handed it on; null: anybody';
+
+COMMENT ON COLUMN push.delivery.handed_on_at IS 'when a gateway last returned it; null: none has';
+
+COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
     LANGUAGE sql STABLE
@@ -3817,26 +3782,6 @@ CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
 $$;
 
 COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of notifications until each user has one phone left';
-
-CREATE FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  if p_kept = '{}' then
-    delete from push.receipt_batch r where r.id = p_batch;
-  else
-    update push.receipt_batch r
-      set (ticket, outbox_id, n, user_id, token) = (
-        select array_agg(r.ticket[k]), array_agg(r.outbox_id[k]), array_agg(r.n[k]), array_agg(r.user_id[k]), array_agg(r.token[k])
-        from unnest(p_kept) k)
-      where r.id = p_batch;
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none';
 
 CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size integer, capacity integer, in_flight integer, circuit text, throttled_until timestamp with time zone, rate_per_second integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4149,17 +4094,16 @@ CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  -- Who answers in the last moment has not missed the call: for so long, the backend may still say so.
-  c_grace  constant interval := '2 s';
   v_missed bigint;
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
+  -- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
   update push.outbox o set state = 'missed'
   where o.id = any (array(
-    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - c_grace
+    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
     order by x.deadline_at limit p_max for no key update skip locked));
   get diagnostics v_missed = row_count;
   return v_missed;
@@ -4246,10 +4190,9 @@ begin
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
-      data, fallback_of)
-    select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, platform, user_id, token, locale, data, fallback_of)
+    select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), b.deadline_at, b.lane, b.lane, b.platform,
+      b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
@@ -4507,11 +4450,9 @@ $$;
 COMMENT ON FUNCTION push.observe_webhooks() IS 'the gauges of webhooks for metrics, one row for each app with a webhook: events that wait, age of the oldest in seconds, time since requests fail in seconds (0: the last one was acknowledged), 1 while it is paused or gone, events dropped';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-#variable_conflict use_column
-begin
   insert into push.provider_tokens as t (provider, name, token, minted_at, expires_at)
   values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
   on conflict (provider, name) do update
@@ -4519,9 +4460,7 @@ begin
     -- A token from the future was signed with a wrong clock and is replaced.
     where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
       or t.minted_at > excluded.minted_at + interval '5 minutes';
-  return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
-    where t.provider = p_provider and t.name = p_name;
-end
+  select t.token, t.minted_at, t.expires_at from push.provider_tokens t where t.provider = p_provider and t.name = p_name
 $$;
 
 COMMENT ON FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) IS 'offers a new provider token, which is accepted if the current one is at least p_age_min older, or has expired. Returns the token in use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
@@ -4741,7 +4680,7 @@ begin
     select distinct p.outbox_id, 'stuck', true, greatest(v_now, p.created_at + interval '2 s') from parked p where p.bypassed_at = v_now
   )
   select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
-  perform push.end_accepted(v_places) where v_places is not null;
+  perform push.bury(v_places, 0) where v_places is not null;
   if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
     perform push.ring_doorbell();
   end if;
@@ -4938,23 +4877,20 @@ CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer
     SET enable_bitmapscan TO 'off'
     AS $$
 begin
-  if p_created_at is null then
-    return array(
-      select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
-      left join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.lease = p_lease[r.i] and d.state = 1 and d.owner = p_gateway
-        for no key update
-      ) d on true
-      order by r.i);
-  end if;
   return array(
-    select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
+    select coalesce(own.tid, other.tid) from generate_series(1, cardinality(p_outbox_id)) r(i)
+    left join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.lease = p_lease[r.i] and d.state = 1 and d.owner = p_gateway
+        and p_created_at is null
+      for no key update
+    ) own on true
     left join lateral (
       select d.ctid as tid from push.delivery d
       where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and greatest(d.created_at, '2000-01-01 00:00:00+00') = p_created_at[r.i]
+        and p_created_at is not null
       for no key update skip locked
-    ) d on true
+    ) other on true
     order by r.i);
 end
 $$;
@@ -4971,16 +4907,13 @@ $$;
 COMMENT ON FUNCTION push.platform_code(p_platform text, p_provider text) IS 'push.delivery.platform of a device, by its channel if it names none; 0: unknown';
 
 CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  v_postponed bigint;
-begin
   with taken as materialized (
     select t.* from push.take_receipts(p_app, p_ticket) t
   ), later as (
@@ -4990,9 +4923,7 @@ begin
     from taken t
     group by t.batch, t.sent_at, t.give_up_at, t.attempts
   )
-  select count(*) into v_postponed from taken;
-  return v_postponed;
-end
+  select count(*) from taken
 $$;
 
 COMMENT ON FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) IS 'makes these tickets due again later, but not after they are given up; returns how many there were. p_app: the app; p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
@@ -5218,13 +5149,8 @@ begin
     where g.alive and g.started_at < v_restored;
   -- Ends that were still to be announced then, or told to phones.
   delete from push.follow_ups f where f.noted_at < v_restored;
-  with gone as (
-    delete from push.delivery d
-    where d.ctid = any (array(
-      select x.ctid from push.delivery x where x.created_at < v_restored limit c_most for update skip locked))
-    returning d
-  )
-  select coalesce(push.bury(array_agg(g.d), 2, 'Restored'), 0) into v_owed from gone g;
+  v_owed := push.bury(array(
+    select d.ctid from push.delivery d where d.created_at < v_restored limit c_most for update skip locked), 2, 'Restored');
   if v_owed = c_most then
     return null;
   end if;
@@ -5246,20 +5172,21 @@ $$;
 
 COMMENT ON FUNCTION push.put_away() IS 'in a restored database: ends some of what was owed or rang before, without a push to any device';
 
-CREATE FUNCTION push.put_off(p_notes push.noted[], p_state text) RETURNS void
+CREATE FUNCTION push.put_off(p_notes tid[], p_state text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
   c_life constant interval := '4 hours';
-  v_tries int := (select greatest(max(n.tries), 0) from unnest(p_notes) n);
+  v_calls bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
+  v_why   text := (select f.why from push.follow_ups f where f.ctid = p_notes[1]);
+  v_tries int := (select greatest(max(f.tries), 0) from push.follow_ups f where f.ctid = any (p_notes));
   -- With the other notes of these calls, which would fail the same way.
   v_tids  tid[] := array(
     select f.ctid from push.follow_ups f
-    where f.outbox_id in (select n.outbox_id from unnest(p_notes) n) and (f.tries = 0 or f.ctid in (select n.tid from unnest(p_notes) n))
-    for update skip locked);
+    where f.outbox_id = any (v_calls) and (f.tries = 0 or f.ctid = any (p_notes)) for update skip locked);
 begin
-  if exists (select from unnest(p_notes) n where n.outbox_id <> p_notes[1].outbox_id) then
+  if cardinality(v_calls) > 1 then
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
@@ -5269,12 +5196,12 @@ begin
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = any (v_tids);
   -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
-  raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
+  raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', v_calls[1], v_why, p_state,
     case when found then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;
 
-COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
+COMMENT ON FUNCTION push.put_off(p_notes tid[], p_state text) IS 'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: where they are stored; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
 CREATE FUNCTION push.quota_uses(p_quota push.quota) RETURNS TABLE(what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5545,15 +5472,14 @@ CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_known text[] := coalesce(p_known, '{apns,fcm,expo}');
-  v_old   push.apps;
+  v_old push.apps;
 begin
   -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
   -- not know a channel must not remove it.
   select a.* into v_old from push.apps a where a.app = p_app for no key update;
   if p_providers is not null then
     p_providers := p_providers || array(
-      select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
+      select c.name from unnest(v_old.providers) c(name) where c.name <> all (coalesce(p_known, '{apns,fcm,expo}') || p_providers));
   end if;
   insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel, message_text)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
@@ -5567,9 +5493,7 @@ begin
           excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
   perform push.register_lane(p_app, p.name, s.name)
     from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name) cross join lateral unnest(push.push_services(p.name)) s(name);
-  if p_quota is not null then
-    perform push.configure_quota(p_app, p_quota, p_replica);
-  end if;
+  perform push.configure_quota(p_app, p_quota, p_replica) where p_quota is not null;
 end
 $$;
 
@@ -5620,17 +5544,12 @@ $$;
 COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'registers a token that a phone or browser has just given: it belongs to this user and is alive. To be called at every login. user_id: the backend''s id of the user; app: the app; provider: one of push.channels(); token: the token, or with provider webpush the PushSubscription that the browser gives, as JSON; environment: of an APNs token, production or sandbox; platform: ios or android, web for a browser, or null if it is not known; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
 
 CREATE FUNCTION push.register_gateway(p_name text, p_version text) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  v_id int;
-begin
-  insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
   -- Waits for the disk. A session may have asked for more than "on"; that is kept.
-  perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
-  return v_id;
-end
+  select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
+  insert into push.gateways (name, version) values (p_name, p_version) returning id
 $$;
 
 COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
@@ -5755,10 +5674,9 @@ begin
       from push.pushes_of(array[v_call.id]) p cross join lateral (select push.token_key(p.provider, p.token)) k(key)
       where p.kind = 0 order by p.lane, k.key, p.n desc
     )
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
-      locale, data)
-    select v_call.id, p.last_n + row_number() over (order by p.lane, p.key), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
-      p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    select v_call.id, p.last_n + row_number() over (order by p.lane, p.key), v_call.deadline_at, p.lane, p.lane,
+      coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
       -- Its user may have logged out since.
@@ -6055,7 +5973,8 @@ begin
   with call as materialized (
     -- Raises an error if the call with all its recipients would be refused.
     select a.* from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
-      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
+      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all))
+        else coalesce(p_all, p_call.recipients) end,
       p_call.ring_seconds, p_call.traceparent) a
   ), pushed as materialized (
     select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[p_call.id]) p
@@ -6063,9 +5982,9 @@ begin
     select r.entry, t.provider, push.token_key(t.provider, t.token) as key
     from jsonb_array_elements(p_call.recipients) r(entry) left join lateral push.entry_tokens(r.entry, true) t on push.is_recipient(r.entry)
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
-    select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key), clock_timestamp(),
-      clock_timestamp(), p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key),
+      p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
     from (
       select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
         push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
@@ -6076,6 +5995,7 @@ begin
         and l.service = push.push_service((push.channels())[v.rank], v.token)
       cross join lateral (select push.token_key((push.channels())[v.rank], v.token)) k(key)
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+        and (p_all is not null or l.id is not null and c.size_faults[v.rank] is null)
         -- Nobody who has declined is rung.
         and not coalesce(p_call.declined ? push.entry_user(e.entry), false)
         and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
@@ -6096,7 +6016,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) IS 'makes the invites of people who join: for the phones of p_recipients that the call has not been sent to. p_call: the call, locked, as it was before; p_all: its recipients with the new ones. Returns how many';
+COMMENT ON FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) IS 'makes the invites of people who join: for the phones of p_recipients that the call has not been sent to. p_call: the call, locked, as it was before; p_all: its recipients with the new ones; null: these are among them, and a phone whose channel cannot carry the payload is left out. Returns how many';
 
 CREATE FUNCTION push.ring_unreached(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6106,36 +6026,33 @@ CREATE FUNCTION push.ring_unreached(p_calls bigint[]) RETURNS void
 declare
   v_left record;
 begin
-  insert into push.unreached (app, user_id, outbox_id)
-  select o.app, p.user_id, p.id
-  from push.pushes_of(p_calls) p
-  cross join lateral (
-    select o.app from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
-  ) o
-  where p.kind = 0
-  group by o.app, p.user_id, p.id
-  having bool_and(coalesce(p.outcome in (3, 4), false))
-  on conflict do nothing;
   for v_left in
-    select o.call, (
-      select jsonb_agg(e.entry) from jsonb_array_elements((o.call).recipients) e(entry)
-      where push.entry_user(e.entry) = any (u.users)
-        and not (jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry))) as entries
-    from unnest(p_calls) c(id)
-    cross join lateral (select array_agg(x.user_id) as users from push.unreached x where x.outbox_id = c.id) u
-    cross join lateral (select x as call from push.outbox x where x.id = c.id and u.users is not null offset 0) o
+    select o.call, u.users
+    from (
+      select p.id, array_agg(p.user_id) as users
+      from (
+        select p.id, p.user_id from push.pushes_of(p_calls) p where p.kind = 0
+        group by p.id, p.user_id having bool_and(coalesce(p.outcome in (3, 4), false))
+      ) p
+      group by p.id
+    ) u
+    cross join lateral (
+      select o as call from push.outbox o where o.id = u.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+    ) o
   loop
-    begin
-      perform push.ring_newcomers(v_left.call, coalesce(v_left.entries, '[]'), (v_left.call).recipients);
-    exception when invalid_parameter_value then
-      null;  -- the payload is too large for the channel of the new device
-    end;
+    insert into push.unreached (app, user_id, outbox_id)
+      select (v_left.call).app, u.user_id, (v_left.call).id from unnest(v_left.users) u(user_id)
+      where not coalesce((v_left.call).declined ? u.user_id, false)
+      on conflict do nothing;
+    if found then
+      insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+        values ((v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s');
+    end if;
+    perform push.ring_newcomers(v_left.call, (
+      select coalesce(jsonb_agg(e.entry), '[]') from jsonb_array_elements((v_left.call).recipients) e(entry)
+      where push.entry_user(e.entry) = any (v_left.users)
+        and not (jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry))), null);
   end loop;
-  delete from push.unreached u where u.ctid = any (array(
-    select x.ctid
-    from unnest(p_calls) c(id)
-    cross join lateral (select x.ctid, x.user_id from push.unreached x where x.outbox_id = c.id offset 0) x
-    where (select true from push.delivery d where d.outbox_id = c.id and d.user_id = x.user_id and d.kind = 0 limit 1)));
 end
 $$;
 
@@ -6206,7 +6123,7 @@ begin
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
     when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
     when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
-    when 'follow_up_again' then v_more := push.follow_up_again() > 0;
+    when 'follow_up_again' then v_more := push.follow_up(null, 2000) > 0;
     when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
@@ -6273,13 +6190,13 @@ begin
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
       (c_index, 'add_recipients, ring_newcomers, ring_unreached, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
-        'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, report_lanes, '
+        'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, cut_receipts, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
         'miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, take_tally, '
         'trim_webhooks'),
-      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, end_accepted, ended, ended_for, expire, '
+      (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, expire, '
         'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
         'resume_invalidation, settle, settle_receipts, settle_webhooks, settled'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
@@ -6290,7 +6207,7 @@ begin
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again, release'),
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, release'),
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
@@ -6430,10 +6347,9 @@ begin
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
           or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
-      returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.environment, d.platform,
-        d.locale, d.data, d.last_reason, d.failures, d.fallback_of, case when d.state <> 1 then d.attempt end as tries,
-        case when p_outcome[r.i] > 1 then d.accepted_at end as accepted_at, case when p_outcome[r.i] > 1 and d.accepted_at is not null
-          then (d.accepted_at > d.deadline_at)::int else coalesce(p_outcome[r.i], 4) end as outcome
+      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
+        case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
+          else coalesce(p_outcome[r.i], 4) end as outcome
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -6457,13 +6373,15 @@ begin
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.accepted_at, p_answered_at[g.i]), g.n,
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.hedged_at, p_answered_at[g.i]), g.n,
       coalesce(greatest(p_attempts[g.i], g.tries), 0), p_gateway, g.lane, g.kind, g.outcome,
-      case when g.accepted_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
-      case when g.accepted_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
-        when g.outcome = 2 then push.void_reason(g.outbox_id, g.user_id)
-        else coalesce(g.last_reason, case g.outcome when 3 then 'DeadlinePassed' else 'Unknown' end) end,
-      p_message_id[g.i],
+      case when g.hedged_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when g.hedged_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+        when g.outcome = 2 then coalesce((
+          select case when o.ended_at is not null then 'Call' || initcap(o.state)
+            else 'User' || replace(initcap(o.declined -> g.user_id ->> 'reason'), '_', '') end
+          from push.outbox o where o.id = g.outbox_id), 'CallEnded')
+        else coalesce(g.last_reason, case g.outcome when 3 then 'DeadlinePassed' else 'Unknown' end) end, p_message_id[g.i],
       case when p_failures[g.i] is null then g.failures
         else jsonb_path_query_array(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb, '$[last - 19 to last]') end,
       g.fallback_of
@@ -6482,7 +6400,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
 CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6497,27 +6415,23 @@ CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[
 declare
   v_settled bigint := 0;
   v_gone    record;
-  -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
-  v_since   timestamptz;
-  v_failed  push.history;
 begin
   for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
     continue when v_gone.reason is null;
-    v_since := v_gone.sent_at - interval '1 hour';
-    update push.history h set receipt_reason = v_gone.reason
+    with failed as (
+      -- The hour allows for a wrong clock of a gateway.
+      update push.history h set receipt_reason = v_gone.reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-        and h.finished_at >= v_since
-      returning h.* into v_failed;
-    if found then
-      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-      select push.webhook_id('receipt', p_app, v_failed.outbox_id::text, v_failed.n::text, v_gone.ticket), p_app, 'delivery.receipt',
-        v_failed.outbox_id, v_failed.user_id, clock_timestamp(), jsonb_build_object('app', p_app,
-          'callId', (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), 'n', v_failed.n, 'userId', v_failed.user_id,
-          'device', coalesce(push.mask(v_failed.token), v_failed.device), 'provider', 'expo', 'reason', v_gone.reason)
-      from push.hook_of(p_app, 'delivery.receipt')
-      on conflict do nothing;
-    end if;
+        and h.finished_at >= v_gone.sent_at - interval '1 hour'
+      returning h.*
+    )
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
+      clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
+        'userId', f.user_id, 'device', coalesce(push.mask(f.token), f.device), 'provider', 'expo', 'reason', v_gone.reason)
+    from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
+    on conflict do nothing;
   end loop;
   return v_settled;
 end
@@ -6599,7 +6513,7 @@ $$;
 COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[], p_event text[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt, p_event: as push.claim_webhooks returned them (an id may repeat after a fail-over); p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if another one is registered, a failure does not count; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, unless it was claimed since; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null';
 
 CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(outbox_id bigint, n integer, created_at timestamp with time zone)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -6608,18 +6522,11 @@ CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n intege
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-#variable_conflict use_column
-declare
-  -- A variable, so that older partitions are not read.
-  v_since timestamptz := now() - interval '1 hour';
-begin
-  return query
-    select r.outbox_id, r.n, r.created_at
-    from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
-    where (select true from push.history h
-      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since
-        and (r.created_at is null or greatest(h.created_at, '2000-01-01 00:00:00+00') = r.created_at) limit 1) is not null;
-end
+  select r.outbox_id, r.n, r.created_at
+  from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
+  where (select true from push.history h
+    where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= now() - interval '1 hour'
+      and (r.created_at is null or greatest(h.created_at, '2000-01-01 00:00:00+00') = r.created_at) limit 1) is not null
 $$;
 
 COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[]) IS 'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: p_outbox_id, p_n; p_created_at: push.delivery.created_at; null for a gateway of an earlier release';
@@ -6822,9 +6729,7 @@ CREATE FUNCTION push.sync(p_gateway integer) RETURNS void
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  if current_setting('synchronous_commit') = 'off' then
-    perform set_config('synchronous_commit', 'local', true);
-  end if;
+  perform set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off';
   update push.gateways g set claims_from = g.claims_from where g.id = p_gateway;
 end
 $$;
@@ -6890,28 +6795,23 @@ CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(ba
 declare
   v_missing bigint := cardinality(p_ticket);
   v_claimed boolean;
-  v_id      bigint;
   v_batch   push.receipt_batch;
 begin
   foreach v_claimed in array '{t,f}'::boolean[] loop
     exit when v_missing <= 0;
-    for v_id in
-      select b.id from (
-        select r.id from push.receipt_batch r
-        where r.app = p_app and r.claimed = v_claimed and r.attempts > 0 and r.ticket && p_ticket
-        offset 0
-      ) b
-      order by b.id
+    for v_batch in
+      select r.* from push.receipt_batch r
+      where r.id = any (array(
+        select x.id from push.receipt_batch x
+        where x.app = p_app and x.claimed = v_claimed and x.attempts > 0 and x.ticket && p_ticket))
+      order by r.id for update
     loop
-      select r.* into v_batch from push.receipt_batch r where r.id = v_id for update;
-      continue when not found;
       return query
-        select v_id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
+        select v_batch.id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
         from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.user_id, v_batch.token)
           t(ticket, outbox_id, n, user_id, token)
         where t.ticket in (select unnest(p_ticket));
-      select v_missing - count(*) into v_missing from unnest(v_batch.ticket) t where t in (select unnest(p_ticket));
-      perform push.keep_receipts(v_id, array(
+      v_missing := v_missing - push.cut_receipts(v_batch, array(
         select i from unnest(v_batch.ticket) with ordinality t(ticket, i)
         where t.ticket not in (select unnest(p_ticket)) order by i));
     end loop;
@@ -7005,10 +6905,6 @@ CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $_$
-declare
-  -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
-  -- announced. Their missed calls expire (push.expire), and only history shows them.
-  c_life constant interval := '4 hours';
 begin
   with call as materialized (
     select o.*, a.providers, coalesce(a.missed_calls = 'all', false) as is_all, push.voip_tokens(o.recipients) as voip
@@ -7026,7 +6922,9 @@ begin
     from (
       -- One phone of a user, or every phone.
       select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
-        least(c.ended_at, c.deadline_at) + c_life as until
+        -- Not from the time of this statement: after an outage, calls of last week are not announced. Their missed calls expire
+        -- (push.expire), and only history shows them.
+        least(c.ended_at, c.deadline_at) + interval '4 hours' as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
       where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
@@ -7047,12 +6945,11 @@ begin
       where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
     returning x.outbox_id, x.lane, x.token
   ), made as (
-    insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-      user_id, token, locale, data)
+    insert into push.delivery (outbox_id, n, kind, paired, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
     select d.id, coalesce((select x.last_n from pushed x where x.id = d.id), -1)
         + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
       (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
-      clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
+      d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
     from due d
     returning outbox_id, deadline_at
   )
@@ -7069,24 +6966,23 @@ CREATE FUNCTION push.tell_untold(p_calls bigint[]) RETURNS void
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  with pushed as materialized (
-    select * from push.pushes_of(p_calls)
+  with phone as (
+    select p.*, bool_or(p.kind = 1 and p.outcome = 3) over (partition by p.id, p.lane, p.token) as is_untold,
+      max(p.n) filter (where p.kind = 2) over (partition by p.id, p.lane, p.token) as newest
+    from push.pushes_of(p_calls) p where p.token is not null
   ), untold as materialized (
-    select m.* from pushed m
-    where m.kind = 2 and m.deadline_at > clock_timestamp() and (m.outcome is null or m.reason = 'SaidByCancel')
-      and (m.id, m.lane, m.token) in (select c.id, c.lane, c.token from pushed c where c.kind = 1 and c.outcome = 3 and c.token is not null)
-      and (m.id, m.lane, m.token, m.n) in (
-        select x.id, x.lane, x.token, max(x.n) from pushed x where x.kind = 2 and x.token is not null group by 1, 2, 3)
+    select p.* from phone p
+    where p.is_untold and p.kind = 2 and p.n = p.newest and p.deadline_at > clock_timestamp()
+      and (p.outcome is null or p.reason = 'SaidByCancel')
   ), unpaired as (
     update push.delivery d set paired = false
     where d.state <> 1 and d.ctid = any (array(
       select x.tid from untold u
       cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n for update skip locked) x))
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
-    token, locale, data)
-  select u.id, u.last_n + row_number() over (partition by u.id order by u.n), 2, clock_timestamp(), clock_timestamp(), u.deadline_at,
-    u.lane, u.lane, coalesce(u.environment, 0), coalesce(u.platform, 0), u.user_id, u.token, u.locale, u.data
+  insert into push.delivery (outbox_id, n, kind, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+  select u.id, u.last_n + row_number() over (partition by u.id order by u.n), 2, u.deadline_at, u.lane, u.lane, coalesce(u.environment, 0),
+    coalesce(u.platform, 0), u.user_id, u.token, u.locale, u.data
   from untold u where u.reason = 'SaidByCancel';
 end
 $$;
@@ -7368,63 +7264,42 @@ $$;
 
 COMMENT ON FUNCTION push.void_call(call_id text, reason text, app text) IS 'cancels a ringing call: unsent invites become void, phones that may ring get a cancel, and nobody gets a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call with this id. Returns how many invites were taken back unsent, and a sentence that says what was done. Running it twice is harmless';
 
-CREATE FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) RETURNS text
-    LANGUAGE sql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  select coalesce((
-    select case when o.ended_at is null then 'User' || replace(initcap(o.declined -> p_user_id ->> 'reason'), '_', '')
-      else 'Call' || initcap(o.state) end
-    from push.outbox o where o.id = p_outbox_id), 'CallEnded')
-$$;
-
-COMMENT ON FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) IS 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed';
-
 CREATE FUNCTION push.void_unsent(p_calls bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_calls  bigint[];
-  v_over   bigint[];
-  v_missed bigint[];
-  v_end    record;
+  v_end record;
 begin
-  select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
-    into v_calls, v_over, v_missed
-    from unnest(p_calls) c(id) cross join lateral (
-      select o.state from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
-    ) o;
-  -- Not a join, which could read the whole index (claims.sql).
   for v_end in
-    -- Read once: an object of declines may be large.
-    with said as materialized (
-      select o.id, s.user_id, 'User' || replace(initcap(s.said ->> 'reason'), '_', '') as reason
-      from push.outbox o cross join lateral jsonb_each(o.declined) s(user_id, said) where o.id = any (v_calls) and o.ended_at is null
-    ), gone as (
-      delete from push.delivery d
-      where d.ctid = any (array(
-        select x.ctid from push.delivery x
-        where x.outbox_id = any (v_calls) and x.kind = 0 and x.state in (0, 2)
-          and (x.outbox_id = any (v_over) or (x.outbox_id, x.user_id) in (select s.id, s.user_id from said s))
-        for update skip locked))
-      returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
+    with call as materialized (
+      select o.* from unnest(p_calls) c(id) cross join lateral (
+        select o.id, o.state, o.declined from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
+      ) o
+    ), said as materialized (
+      -- Read once: an object of declines may be large.
+      select c.id, s.user_id, 'User' || replace(initcap(s.said ->> 'reason'), '_', '') as reason
+      from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where c.state = 'ringing'
+    ), unsent as materialized (
+      select d.*, c.id, c.state from call c cross join lateral (
+        select d.ctid as tid, d.user_id, d.deadline_at from push.delivery d
+        where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
+          and (c.state <> 'ringing' or (c.id, d.user_id) in (select s.id, s.user_id from said s))
+        for update skip locked
+      ) d
     )
-    select e.is_late, e.reason, array_agg(e.d order by (e.d).n) as rows
-    from (
-      select g.d, g.is_late,
-        case when not g.is_late then coalesce(s.reason, push.void_reason((g.d).outbox_id, null)) end as reason
-      from gone g left join said s on s.id = (g.d).outbox_id and s.user_id = (g.d).user_id
-    ) e
-    group by e.is_late, e.reason
+    select u.state = 'missed' and u.deadline_at <= clock_timestamp() as is_late, coalesce(s.reason, 'Call' || initcap(u.state)) as reason,
+      array_agg(u.tid) as places
+    from unsent u left join said s on s.id = u.id and s.user_id = u.user_id
+    group by 1, 2
   loop
-    perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
+    perform push.bury(v_end.places, case when v_end.is_late then 3 else 2 end, case when not v_end.is_late then v_end.reason end);
   end loop;
   return array(
     select distinct d.outbox_id from push.delivery d
-    where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
-      and (d.outbox_id = any (v_over) or (d.outbox_id, d.user_id) in (
-        select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_calls) and o.ended_at is null)));
+    where d.outbox_id = any (p_calls) and d.kind = 0 and d.state in (0, 2)
+      and (d.outbox_id in (select e.outbox_id from push.ended_for(p_calls) e where e.user_id is null)
+        or (d.outbox_id, d.user_id) in (select e.outbox_id, e.user_id from push.ended_for(p_calls) e)));
 end
 $$;
 
@@ -8565,63 +8440,6 @@ COMMENT ON COLUMN push.quotas.set_by IS 'the login that called it';
 
 COMMENT ON COLUMN push.quotas.note IS 'why, as given to push.set_quota';
 
-CREATE TABLE push.receipt_batch (
-    id bigint NOT NULL,
-    sent_at timestamp with time zone NOT NULL,
-    due_at timestamp with time zone NOT NULL,
-    give_up_at timestamp with time zone NOT NULL,
-    attempts integer DEFAULT 0 NOT NULL,
-    claimed boolean DEFAULT false NOT NULL,
-    app text NOT NULL,
-    ticket text[] NOT NULL,
-    outbox_id bigint[] NOT NULL,
-    n integer[] NOT NULL,
-    user_id text[] NOT NULL,
-    token text[] NOT NULL,
-    tickets integer GENERATED ALWAYS AS (cardinality(ticket)) STORED,
-    CONSTRAINT receipt_batch_lengths CHECK (((cardinality(ticket) > 0) AND (cardinality(outbox_id) = cardinality(ticket)) AND (cardinality(n) = cardinality(ticket)) AND (cardinality(user_id) = cardinality(ticket)) AND (cardinality(token) = cardinality(ticket)))),
-    CONSTRAINT receipt_batch_order CHECK (((sent_at <= due_at) AND (due_at <= give_up_at)))
-)
-WITH (autovacuum_analyze_threshold='10000');
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN ticket SET STATISTICS 0;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN ticket SET STORAGE EXTERNAL;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN outbox_id SET STATISTICS 0;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN outbox_id SET STORAGE EXTERNAL;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN n SET STATISTICS 0;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN n SET STORAGE EXTERNAL;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN user_id SET STATISTICS 0;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN user_id SET STORAGE EXTERNAL;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN token SET STATISTICS 0;
-ALTER TABLE ONLY push.receipt_batch ALTER COLUMN token SET STORAGE EXTERNAL;
-
-COMMENT ON TABLE push.receipt_batch IS 'Expo tickets whose receipts are still to be looked up: those that one settlement noted for one lane, or what is left of them';
-
-COMMENT ON COLUMN push.receipt_batch.id IS 'number of the batch';
-
-COMMENT ON COLUMN push.receipt_batch.sent_at IS 'when the first of the pushes was sent; a token counts as dead only if not registered since';
-
-COMMENT ON COLUMN push.receipt_batch.due_at IS 'when to look next: about 15 minutes after sending. While claimed: the end of the lease';
-
-COMMENT ON COLUMN push.receipt_batch.give_up_at IS 'when Expo has dropped the receipts: 24 hours after sending';
-
-COMMENT ON COLUMN push.receipt_batch.attempts IS 'look-ups made';
-
-COMMENT ON COLUMN push.receipt_batch.claimed IS 'a replica looks these up, or did and died';
-
-COMMENT ON COLUMN push.receipt_batch.app IS 'app whose access token reads the receipts';
-
-COMMENT ON COLUMN push.receipt_batch.ticket IS 'the tickets'' ids; the other arrays have the same order';
-
-COMMENT ON COLUMN push.receipt_batch.outbox_id IS 'the calls: push.outbox.id';
-
-COMMENT ON COLUMN push.receipt_batch.n IS 'numbers of the pushes within their calls';
-
-COMMENT ON COLUMN push.receipt_batch.user_id IS 'the backend''s ids of the users';
-
-COMMENT ON COLUMN push.receipt_batch.token IS 'the tokens, to be invalidated when a receipt says so';
-
-COMMENT ON COLUMN push.receipt_batch.tickets IS 'number of its tickets, which are counted without reading them';
-
 ALTER TABLE push.receipt_batch ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.receipt_batch_id_seq
     START WITH 1
@@ -9072,7 +8890,7 @@ CREATE TABLE push.unreached (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 
-COMMENT ON TABLE push.unreached IS 'users whom a call that rings has not reached: each of their invites has failed. If one of them registers a device, the call rings it';
+COMMENT ON TABLE push.unreached IS 'users whom a call that rings had not reached: each of their invites had failed. If one of them registers a device, the call is looked at again, and rings it if no other device is rung since';
 
 COMMENT ON COLUMN push.unreached.app IS 'name of the app';
 

@@ -234,7 +234,7 @@ public struct MemoryOutbox: Sendable {
     history[row.key] = (history[row.key] ?? []) + [entry]
   }
 
-  /// `push.void_reason`: why an invite is void.
+  /// Why an invite is void, as `push.settle` says.
   func voidReason(_ row: MemoryDelivery) -> String {
     guard let call = calls[row.key.outboxID] else { return "CallEnded" }
     switch call.state {

@@ -30,7 +30,7 @@ def go_on():
 def follow():
     # A note whose call was locked is taken again a little later.
     soon = "(select count(*) from push.follow_ups where due_at < now() + interval '500 ms')"
-    runs = "push.follow_up(true, p_within => '1 day') + push.follow_up(p_within => '1 day') + push.follow_up_again()"
+    runs = "push.follow_up(true, p_within => '1 day') + push.follow_up(p_within => '1 day') + push.follow_up(null)"
     while owner(f"select {runs} + {soon}"):
         pass
 

@@ -71,7 +71,7 @@ def owed(call_id):
 
 def follow():
     """Does what follows from what was committed, as gateways do a moment later."""
-    while owner("select push.follow_up(true, p_within => '1 day') + push.follow_up(p_within => '1 day') + push.follow_up_again()"):
+    while owner("select push.follow_up(true, p_within => '1 day') + push.follow_up(p_within => '1 day') + push.follow_up(null)"):
         pass
 
 

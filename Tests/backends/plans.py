@@ -129,7 +129,7 @@ class Session:
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
         does("what follows an end", "select push.follow_up(p_within => '1 day')")
         owner("insert into push.follow_ups (outbox_id, why, tries) values (%s, 'untold', 1) returning 1", made[0][0])
-        does("what follows a cancel that expired", "select push.follow_up_again()")
+        does("what follows a cancel that expired", "select push.follow_up(null)")
         self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))
         does("void_call", "select * from push.void_call(%s, app => 'plan')", f"{call_id}-void")
         deleted = owner("delete from push.outbox where call_id = %s returning id", f"{call_id}-void")

@@ -154,7 +154,8 @@ def ends(way, level, gateway):
         check(name("then it knows"), end(db, call("raced")), False)
         db.commit()
     follow()
-    check(name("nothing is left to be looked at"), owner("select count(*) from push.follow_ups"), 0)
+    # A call with a user whom it has not reached is looked at once more, a second later.
+    check(name("nothing is left to be looked at"), owner("select count(*) from push.follow_ups where due_at <= clock_timestamp()"), 0)
 
 
 def deletions(level, gateway):

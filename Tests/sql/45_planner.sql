@@ -2,9 +2,10 @@
 -- Parts of push.follow_up, push.erase_user, push.claim, push.prune and push.check_health, and functions inside a statement of others: they
 -- run with the settings of their callers.
 create temp table part as select unnest('{
-  follow, take_notes, put_off, pushes_of, void_unsent, void_reason, cancel_rings, tell_missed, tell_untold, end_declined, invites_of,
+  follow, take_notes, put_off, pushes_of, void_unsent, cancel_rings, tell_missed, tell_untold, end_declined, invites_of,
   next_channels, continue_erasure, look_further, hand_over, erase_from_call, mask_rows, pick, prune_others, health_of_replicas,
-  health_of_calls, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events}'::name[]) as name;
+  health_of_calls, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events,
+  devices_with}'::name[]) as name;
 create temp view planned as select p.proname, regexp_replace(p.prosrc, '--[^\n]*', '', 'g') as source
   from pg_proc p where p.pronamespace = 'push'::regnamespace and coalesce(p.proconfig::text, '') !~ 'enable_seqscan=';
 select test.equal('each function that reads a table that grows uses indexes, whatever the tables'' size',

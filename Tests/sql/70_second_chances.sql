@@ -527,3 +527,14 @@ select pg_temp.enqueue('n3', '["new"]'), pg_temp.claim_all(:g1), pg_temp.settle(
 select push.register_device('new', 'default', 'apns', pg_temp.hex('e06'), 'sandbox', 'ios'), test.follow() \g /dev/null
 select test.equal('a user who has declined is not rung', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'n3' and d.kind = 0), 0::bigint);
+select pg_temp.enqueue('n4', '["new"]'), pg_temp.claim_all(:g1), pg_temp.settle('n4', '{0,1,2,3}', 4), test.follow(), push.end_call('n4') \g /dev/null
+select push.register_device('new', 'default', 'apns', pg_temp.hex('e07'), 'sandbox', 'ios'), test.follow() \g /dev/null
+select test.equal('after the end of a call no invite is made', pg_temp.invites('n4') ~ 'dead' and pg_temp.invites('n4') !~ 'e07', true);
+insert into push.devices (user_id, provider, token, platform, environment) values ('new-1', 'apns', pg_temp.hex('f01'), 'ios', 'sandbox'),
+  ('new-2', 'apns', pg_temp.hex('f02'), 'ios', 'sandbox');
+select push.enqueue_call(jsonb_build_object('callId', 'n5', 'from', 'x', 'metadata', jsonb_build_object('m', repeat('m', 4200))), '["new-1", "new-2"]',
+  ring_seconds => 600), pg_temp.claim_all(:g1), pg_temp.settle('n5', '{0,1}', 4), test.follow() \g /dev/null
+select push.register_device('new-1', 'default', 'expo', 'ExponentPushToken[chance-f03]', platform => 'android'),
+  push.register_device('new-2', 'default', 'apns', pg_temp.hex('f04'), 'sandbox', 'ios'), test.follow() \g /dev/null
+select test.equal('a new device whose channel cannot carry the payload stops no other', pg_temp.invites('n5'),
+  '0:apns:new-1:f01:dead 1:apns:new-2:f02:dead 2:apns:new-2:f04:ready');

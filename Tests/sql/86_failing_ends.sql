@@ -70,7 +70,7 @@ create function pg_temp.later(p_begun timestamptz, p_wait interval) returns bool
 select test.equal('they are tried again', pg_temp.noted(), 'c-1 1, c-30 1, c-31 1, c-60 1');
 select test.equal('in a quarter of a second', pg_temp.later(:'begun', '250 ms'), true);
 update push.follow_ups set due_at = now() + interval '1 hour';
-select test.equal('and not before', push.follow_up(false) + push.follow_up_again(), 0);
+select test.equal('and not before', push.follow_up(false) + push.follow_up(null), 0);
 select test.equal('which health shows', (select string_agg(value || ' ' || state, '') from push.health where item = 'ends that failed'),
   'ends/c-1, ends/c-30, ends/c-31, ends/c-60 bad');
 select test.equal('and push.timeline, with the time of the next try', (select string_agg(format('%s %s %s', event, attempt, at = (select f.due_at

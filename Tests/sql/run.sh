@@ -451,6 +451,18 @@ one "commit;" >"$work/out"
 equal "an end waits for a next channel in flight, which is void then" "$(two_ends)/$(follow; owed pair-4)/$(past pair-4)" \
   "t//invite:dead:Unregistered invite:dead:Unregistered invite:void:CallEnded"
 
+# --- A device that is registered while its user is found to be unreached ---
+sql -c "select push.register_device('renewed', 'end', 'fcm', 'renewed-token-0123456789-1')" >"$work/out"
+sql -c "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"renewed\", \"from\": \"x\"}', '[\"renewed\"]')"
+one "$(claim) $(fail renewed 0)" >"$work/out"
+one "begin; select push.register_device('renewed', 'end', 'fcm', 'renewed-token-0123456789-2');" >"$work/out"
+follow
+one "commit;" >"$work/out"
+due
+follow
+equal "a registration that was not committed when its user was found to be unreached rings a second later" \
+  "$(owed renewed)/$(past renewed)/$(sql -c "select count(*) from push.follow_ups")" "invite:ready/invite:dead:Unregistered/0"
+
 # --- A hold of invalidation against a running invalidation, in both orders ---
 dead() { echo "select push.invalidate_tokens(array[$lane]::smallint[], array['$1'], array[null]::timestamptz[], array['UNREGISTERED']);"; }
 quarantined() { sql -c "select string_agg(right(token, 6), ' ' order by token) from push.quarantined_tokens"; }

@@ -5,6 +5,10 @@
 -- look-up. They compare what there is with what there should be, so they may run twice, late, or after a crash. "in (select ...)" is
 -- a hashed subplan here; a nested loop over the recipients of one call would cost the square of their number.
 
+-- Of schemas between release 0.1.0 and this one, with other arguments or another result.
+drop function if exists push.pushes_of(bigint[]), push.bury(push.delivery[], int, text), push.void_reason(bigint, text),
+  push.void_unsent(bigint[]);
+
 create or replace function push.mask(p_token text) returns text language sql immutable parallel safe as
 $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
 comment on function push.mask is 'a token as people see it. Views repeat it, as their readers may not call it';
@@ -13,7 +17,6 @@ comment on function push.mask is 'a token as people see it. Views repeat it, as 
 
 -- outcome is null while the push is owed, and its provider has not accepted it. may_ring: it may have reached the phone. bypassed: its
 -- lane is stuck, and push.bypass has looked at it. last_n: the highest n of the call.
-drop function if exists push.pushes_of(bigint[]);  -- of schemas between release 0.1.0 and this one
 create or replace function push.pushes_of(p_calls bigint[]) returns table (
   id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
   locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of int, deadline_at timestamptz,
@@ -70,13 +73,15 @@ comment on function push.pushes_of is 'everything that calls have sent or still 
 -- What a gateway has settled is written by push.settle. These deliveries have no gateway as their owner, so each of their attempts may
 -- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed. What a provider has accepted is delivered
 -- (push.settle).
-create or replace function push.bury(p_gone push.delivery[], p_outcome int, p_reason text default null) returns bigint
+create or replace function push.bury(p_places tid[], p_outcome int, p_reason text default null) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_ended bigint;
 begin
-  with gone as materialized (
-    select g.*, case when g.accepted_at is null then p_outcome else (g.accepted_at > g.deadline_at)::int end as outcome,
-      case when g.accepted_at is null then coalesce(p_reason, g.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
-    from unnest(p_gone) g
+  with gone as (
+    delete from push.delivery d where d.ctid = any (p_places)
+    returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
+      case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
@@ -86,67 +91,49 @@ begin
   select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
-  return cardinality(p_gone);
+  get diagnostics v_ended = row_count;
+  return v_ended;
 end
 $$;
-comment on function push.bury is 'writes the history of deliveries that were deleted; returns how many';
-
-create or replace function push.void_reason(p_outbox_id bigint, p_user_id text) returns text
-language sql stable set search_path = push, pg_temp as $$
-  select coalesce((
-    select case when o.ended_at is null then 'User' || replace(initcap(o.declined -> p_user_id ->> 'reason'), '_', '')
-      else 'Call' || initcap(o.state) end
-    from push.outbox o where o.id = p_outbox_id), 'CallEnded')
-$$;
-comment on function push.void_reason is 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed';
+comment on function push.bury is 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many';
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
 --
 -- Waits for nobody: an invite that a claim is taking is left. Until that claim is committed it cannot be seen whether its phone will ring.
-drop function if exists push.void_unsent(bigint[]);  -- of schemas between release 0.1.0 and this one, with another result
 create or replace function push.void_unsent(p_calls bigint[]) returns bigint[]
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_calls  bigint[];
-  v_over   bigint[];
-  v_missed bigint[];
-  v_end    record;
+  v_end record;
 begin
-  select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
-    into v_calls, v_over, v_missed
-    from unnest(p_calls) c(id) cross join lateral (
-      select o.state from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
-    ) o;
-  -- Not a join, which could read the whole index (claims.sql).
   for v_end in
-    -- Read once: an object of declines may be large.
-    with said as materialized (
-      select o.id, s.user_id, 'User' || replace(initcap(s.said ->> 'reason'), '_', '') as reason
-      from push.outbox o cross join lateral jsonb_each(o.declined) s(user_id, said) where o.id = any (v_calls) and o.ended_at is null
-    ), gone as (
-      delete from push.delivery d
-      where d.ctid = any (array(
-        select x.ctid from push.delivery x
-        where x.outbox_id = any (v_calls) and x.kind = 0 and x.state in (0, 2)
-          and (x.outbox_id = any (v_over) or (x.outbox_id, x.user_id) in (select s.id, s.user_id from said s))
-        for update skip locked))
-      returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
+    with call as materialized (
+      select o.* from unnest(p_calls) c(id) cross join lateral (
+        select o.id, o.state, o.declined from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
+      ) o
+    ), said as materialized (
+      -- Read once: an object of declines may be large.
+      select c.id, s.user_id, 'User' || replace(initcap(s.said ->> 'reason'), '_', '') as reason
+      from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where c.state = 'ringing'
+    ), unsent as materialized (
+      select d.*, c.id, c.state from call c cross join lateral (
+        select d.ctid as tid, d.user_id, d.deadline_at from push.delivery d
+        where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
+          and (c.state <> 'ringing' or (c.id, d.user_id) in (select s.id, s.user_id from said s))
+        for update skip locked
+      ) d
     )
-    select e.is_late, e.reason, array_agg(e.d order by (e.d).n) as rows
-    from (
-      select g.d, g.is_late,
-        case when not g.is_late then coalesce(s.reason, push.void_reason((g.d).outbox_id, null)) end as reason
-      from gone g left join said s on s.id = (g.d).outbox_id and s.user_id = (g.d).user_id
-    ) e
-    group by e.is_late, e.reason
+    select u.state = 'missed' and u.deadline_at <= clock_timestamp() as is_late, coalesce(s.reason, 'Call' || initcap(u.state)) as reason,
+      array_agg(u.tid) as places
+    from unsent u left join said s on s.id = u.id and s.user_id = u.user_id
+    group by 1, 2
   loop
-    perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
+    perform push.bury(v_end.places, case when v_end.is_late then 3 else 2 end, case when not v_end.is_late then v_end.reason end);
   end loop;
   return array(
     select distinct d.outbox_id from push.delivery d
-    where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
-      and (d.outbox_id = any (v_over) or (d.outbox_id, d.user_id) in (
-        select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_calls) and o.ended_at is null)));
+    where d.outbox_id = any (p_calls) and d.kind = 0 and d.state in (0, 2)
+      and (d.outbox_id in (select e.outbox_id from push.ended_for(p_calls) e where e.user_id is null)
+        or (d.outbox_id, d.user_id) in (select e.outbox_id, e.user_id from push.ended_for(p_calls) e)));
 end
 $$;
 comment on function push.void_unsent is
@@ -164,7 +151,7 @@ create or replace function push.cancel_rings(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   with call as materialized (
-    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device,
+    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device, o.declined,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
       -- The phones that have answered or declined: their tokens, and as push.token_key.
       array(select case when push.is_token('apns', d.token) then lower(d.token) else d.token end from (
@@ -176,8 +163,7 @@ begin
     ) o
   ), decliner as materialized (
     select c.id, s.user_id, s.said ->> 'device' is not null or s.said ? 'erases' as has_call
-    from unnest(p_calls) c(id) cross join lateral (select o.declined from push.outbox o where o.id = c.id offset 0) o
-    cross join lateral jsonb_each(o.declined) s(user_id, said)
+    from call c cross join lateral jsonb_each(c.declined) s(user_id, said)
   ), own (id, key) as materialized (
     select c.id, s.key from call c cross join unnest(c.said) s(key)
     union all
@@ -214,11 +200,9 @@ begin
       and (p.id, p.lane, p.key) not in (select x.id, x.lane, x.key from pushed x where x.kind = 1 and x.key is not null)
     order by p.id, p.lane, p.key, p.n desc
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
-    token, locale, data)
-  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.key), 1, clock_timestamp(), clock_timestamp(),
-    clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
-    t.locale, t.data
+  insert into push.delivery (outbox_id, n, kind, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.key), 1, clock_timestamp() + interval '60 s', t.lane, t.lane,
+    coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token, t.locale, t.data
   from target t;
 end
 $$;

@@ -209,7 +209,8 @@ comment on function push.claim is
 create or replace function push.forget(p_gateway int, p_claim int) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_places tid[];
+  v_given    bigint;
+  v_accepted tid[];
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -222,13 +223,13 @@ begin
   with given as (
     update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
         due_at = clock_timestamp()
-      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place
+      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
   )
-  select coalesce(array_agg(g.place), '{}') into v_places from given g;
-  if v_places <> '{}' then
-    perform push.end_accepted(v_places), push.ring_doorbell();
+  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
+  if v_given > 0 then
+    perform push.bury(v_accepted, 0), push.ring_doorbell();
   end if;
-  return cardinality(v_places);
+  return v_given;
 end
 $$;
 comment on function push.forget is
@@ -255,16 +256,14 @@ create or replace function push.claimed_by(
 )
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
-declare
-  v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
-  v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
+  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
   select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
       coalesce(array_agg(greatest(d.created_at, '2000-01-01 00:00:00+00')), '{}')
     into outbox_id, n, lease, created_at
     from push.delivery d
-    where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
-  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
+    where d.ctid >= format('(%s,0)', greatest(p_from_page, 0))::tid and d.ctid < format('(%s,0)', next_page)::tid
+      and d.state = 1 and d.owner = p_gateway;
   if next_page >= pg_relation_size('push.delivery') / current_setting('block_size')::int then
     next_page := null;
   end if;

@@ -109,10 +109,9 @@ begin
         and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
       returning d.*, x.name, x.locale as said, x.data as given
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
-    locale, data)
+  insert into push.delivery (outbox_id, n, kind, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
   select g.outbox_id, (select max(p.last_n) from push.pushes_of(array[p_call.id]) p) + row_number() over (order by g.n), g.kind,
-    clock_timestamp(), clock_timestamp(), g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
+    g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
   from gone g;
   perform push.ring_doorbell() where found;
 end
@@ -208,13 +207,10 @@ begin
   delete from push.unreached u where u.outbox_id = p_outbox_id and u.user_id = v_user;
   -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
   -- must not ring without an end.
-  with gone as (
-    delete from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = v_user and d.state in (0, 2) and d.kind in (2, 3)
-      returning d
-  )
-  select push.add_counts(p_erasure.counts,
-      jsonb_build_object('delivery', array[coalesce(push.bury(array_agg(g.d), 2, 'UserErased'), 0), 0]))
-    into p_erasure.counts from gone g;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('delivery', array[push.bury(array(
+      select d.ctid from push.delivery d
+      where d.outbox_id = p_outbox_id and d.user_id = v_user and d.state in (0, 2) and d.kind in (2, 3) for update),
+    2, 'UserErased'), 0]));
 
   if v_call.id is not null and v_call.ended_at is null
     or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
@@ -291,20 +287,18 @@ declare
   v_user    constant text := p_erasure.user_id;
   v_table   record;
   v_batch   push.receipt_batch;
-  v_kept    bigint[];
   v_hashes  bigint[];
   v_seen    bigint;
   v_removed bigint := 0;
   v_masked  bigint;
 begin
   for v_batch in select r.* from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id) for update skip locked loop
-    v_kept := array(select i from unnest(v_batch.user_id) with ordinality t(u, i) where t.u <> v_user order by i);
-    v_removed := v_removed + cardinality(v_batch.ticket) - cardinality(v_kept);
+    v_removed := v_removed + push.cut_receipts(v_batch, array(
+      select i from unnest(v_batch.user_id) with ordinality t(u, i) where t.u <> v_user order by i));
     p_erasure.token_hashes := array(
       select unnest(p_erasure.token_hashes)
       union
       select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token) where t.u = v_user);
-    perform push.keep_receipts(v_batch.id, v_kept);
   end loop;
   p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('receipt_batch', array[v_removed, 0]));
 

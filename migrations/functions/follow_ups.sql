@@ -72,20 +72,15 @@ comment on column push.history.platform is 'as push.delivery.platform';
 comment on column push.history.locale is 'language of visible texts';
 comment on column push.history.data is 'as push.delivery.data';
 
-do $$
-begin
-  if to_regtype('push.noted') is null then
-    create type push.noted as (tid tid, outbox_id bigint, why text, tries int);
-    comment on type push.noted is 'a row of push.follow_ups that is locked, and where it is stored';
-  end if;
-end
-$$;
+-- Of schemas between release 0.1.0 and this one.
+drop function if exists push.follow_up_again(), push.follow(push.noted[]), push.put_off(push.noted[], text);
+drop type if exists push.noted;
 
 -- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four calls, and begins no
 -- more after a quarter of a second. The notes of a call are in one bite, so that thousands of declines of one call are one piece of work.
 --
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone, and its
--- notes are tried call by call, by push.follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
+-- notes are tried call by call, by the job follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
 -- it. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to half an hour, and given up when its missed calls would
 -- have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
@@ -93,40 +88,45 @@ returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   -- The calls of a run stay locked until its commit.
-  c_time  constant interval := '250 ms';
-  v_begun timestamptz := clock_timestamp();
+  v_until timestamptz := clock_timestamp() + interval '250 ms';
   v_since timestamptz := statement_timestamp() - p_within;
-  v_notes push.noted[];
-  v_bite  push.noted[];
+  v_bite  tid[];
+  v_count int := 0;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
     return 0;
   end if;
-  -- The oldest and the newest in turns: who ends thousands of calls at once does not make the phones of others wait.
-  v_notes := array(
+  for v_bite in
     with newest as materialized (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
+      select f.ctid as tid, f.outbox_id, f.due_at from push.follow_ups f
       where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
       order by f.due_at desc limit p_max / 2 for update skip locked
     ), oldest as materialized (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
+      select f.ctid as tid, f.outbox_id, f.due_at from push.follow_ups f
       where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
         and f.ctid not in (select n.tid from newest n)
       order by f.due_at limit p_max - p_max / 2 for update skip locked
+    ), failed as materialized (
+      select f.ctid as tid, f.outbox_id, f.tries, f.due_at from push.follow_ups f
+      where p_urgent is null and f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit p_max for update skip locked
+    ), noted as (
+      -- The oldest and the newest in turns: who ends thousands of calls at once does not make the phones of others wait.
+      select n.tid, n.outbox_id, least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)) as turn
+      from (select * from newest union all select * from oldest) n
+      union all
+      select f.tid, f.outbox_id, row_number() over (order by f.tries, f.due_at) from failed f
     )
-    select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
-    order by least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)), n.due_at);
-  for v_bite in
-    select array_agg(row(c.tid, c.outbox_id, c.why, c.tries)::push.noted)
+    select array_agg(c.tid)
     from (
-      select n.*, (dense_rank() over (order by n.first, n.outbox_id) - 1) / 4 as bite
-      from (select n.*, min(n.i) over (partition by n.outbox_id) as first from unnest(v_notes) with ordinality n(tid, outbox_id, why, tries, i)) n
+      select n.tid, (dense_rank() over (order by n.first, n.outbox_id) - 1) / case when p_urgent is null then 1 else 4 end as bite
+      from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
     ) c group by c.bite order by c.bite
   loop
-    if clock_timestamp() > v_begun + c_time then
+    if clock_timestamp() > v_until then
       return p_max;
     end if;
+    v_count := v_count + cardinality(v_bite);
     begin
       perform push.follow(v_bite);
     exception when query_canceled or others then
@@ -134,55 +134,22 @@ begin
       exit when sqlstate = '57014';
     end;
   end loop;
-  return cardinality(v_notes);
+  return v_count;
 end
 $$;
 comment on function push.follow_up is
   'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took, or p_max if there was no '
   'time for the rest. p_urgent: '
-  'notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back '
+  'notes that a ring may depend on, or the others; null: call by call, those that have failed, or that were among others when they took too '
+  'long; p_within: leaves out notes that were due longer ago, unless p_urgent is null. While a transaction holds back '
   'vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 
-create or replace function push.follow_up_again() returns int
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_until timestamptz := clock_timestamp() + interval '250 ms';
-  v_call  push.noted[];
-  v_count int := 0;
-begin
-  if push.restored_at() is not null then
-    return 0;
-  end if;
-  for v_call in
-    select array_agg(row(n.tid, n.outbox_id, n.why, n.tries)::push.noted)
-    from (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
-      where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 2000 for update skip locked
-    ) n group by n.outbox_id order by max(n.tries), min(n.due_at)
-  loop
-    exit when clock_timestamp() > v_until;
-    v_count := v_count + cardinality(v_call);
-    begin
-      perform push.follow(v_call);
-    exception when query_canceled or others then
-      perform push.put_off(v_call, sqlstate);
-      exit when sqlstate = '57014';
-    end;
-  end loop;
-  return v_count;
-end
-$$;
-comment on function push.follow_up_again is
-  'push.follow_up, call by call, for notes that have failed, or that were among others when they took too long. Returns how many it took';
-
-create or replace function push.follow(p_notes push.noted[]) returns void
+create or replace function push.follow(p_notes tid[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_calls bigint[] := array(
-    select o.id from push.outbox o where o.id = any (array(select n.outbox_id from unnest(p_notes) n))
-    order by o.id for no key update skip locked);
-  v_gone  bigint[] := array(
-    select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  v_all   bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
+  v_calls bigint[] := array(select o.id from push.outbox o where o.id = any (v_all) order by o.id for no key update skip locked);
+  v_gone  bigint[] := array(select c.id from unnest(v_all) c(id) where (select true from push.outbox o where o.id = c.id) is null);
   -- Of these, phones must be silent: of all users, or of those who have declined.
   v_quiet bigint[] := array(
     select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
@@ -202,8 +169,8 @@ begin
   -- What a call is decides what follows, not which note came first. So a user whose invite has failed is tried on the next channel before
   -- the last decline ends the call; and the cancels and the missed calls of a call, which belong together, are made together.
   for v_noted in
-    select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n
-    where n.outbox_id = any (v_calls) and n.why in ('failed', 'unheard', 'stuck') group by n.why
+    select f.why, array_agg(distinct f.outbox_id) as calls from push.follow_ups f
+    where f.ctid = any (p_notes) and f.outbox_id = any (v_calls) and f.why in ('failed', 'unheard', 'stuck') group by f.why
   loop
     perform push.next_channels(v_noted.calls, v_noted.why);
     perform push.ring_unreached(v_noted.calls) where v_noted.why = 'failed';
@@ -218,31 +185,33 @@ begin
     perform push.cancel_rings(v_quiet);
     perform push.tell_missed(v_quiet);
     delete from push.unreached u where u.outbox_id = any (v_quiet) and u.outbox_id <> all (v_declined);
-    perform push.tell_untold(array(select distinct n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
+    perform push.tell_untold(array(
+      select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes) and f.why = 'untold' and f.outbox_id = any (v_quiet)));
   end if;
-  delete from push.follow_ups f using unnest(p_notes) n
-    where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone)) and n.outbox_id <> all (v_left);
+  delete from push.follow_ups f
+    where f.ctid = any (p_notes) and (f.outbox_id = any (v_calls) or f.outbox_id = any (v_gone)) and f.outbox_id <> all (v_left);
   -- A claim is taking an invite of the call at this moment, or a backend has the call's row locked. The longer it does, the less often it
   -- is looked at.
   update push.follow_ups f
     set due_at = clock_timestamp() + least(greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2), interval '1 s')
-    from unnest(p_notes) n where f.ctid = n.tid;
+    where f.ctid = any (p_notes);
 end
 $$;
-comment on function push.follow is 'makes of the calls of these notes what there should be, and deletes the notes. For push.follow_up';
+comment on function push.follow is 'makes of the calls of these notes what there should be, and deletes the notes. p_notes: where they are stored';
 
-create or replace function push.put_off(p_notes push.noted[], p_state text) returns void
+create or replace function push.put_off(p_notes tid[], p_state text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_life constant interval := '4 hours';
-  v_tries int := (select greatest(max(n.tries), 0) from unnest(p_notes) n);
+  v_calls bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
+  v_why   text := (select f.why from push.follow_ups f where f.ctid = p_notes[1]);
+  v_tries int := (select greatest(max(f.tries), 0) from push.follow_ups f where f.ctid = any (p_notes));
   -- With the other notes of these calls, which would fail the same way.
   v_tids  tid[] := array(
     select f.ctid from push.follow_ups f
-    where f.outbox_id in (select n.outbox_id from unnest(p_notes) n) and (f.tries = 0 or f.ctid in (select n.tid from unnest(p_notes) n))
-    for update skip locked);
+    where f.outbox_id = any (v_calls) and (f.tries = 0 or f.ctid = any (p_notes)) for update skip locked);
 begin
-  if exists (select from unnest(p_notes) n where n.outbox_id <> p_notes[1].outbox_id) then
+  if cardinality(v_calls) > 1 then
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
@@ -252,12 +221,12 @@ begin
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = any (v_tids);
   -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
-  raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
+  raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', v_calls[1], v_why, p_state,
     case when found then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;
 comment on function push.put_off is
-  'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: the notes; '
+  'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: where they are stored; '
   'p_state: SQLSTATE. The message of the '
   'error is not shown, because it may contain a token';
 

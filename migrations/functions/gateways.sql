@@ -8,15 +8,10 @@
 -- One gateway -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.register_gateway(p_name text, p_version text) returns int
-language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  v_id int;
-begin
-  insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
+language sql security definer set search_path = push, pg_temp as $$
   -- Waits for the disk. A session may have asked for more than "on"; that is kept.
-  perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
-  return v_id;
-end
+  select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
+  insert into push.gateways (name, version) values (p_name, p_version) returning id
 $$;
 comment on function push.register_gateway is
   'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
@@ -44,15 +39,14 @@ create or replace function push.register_app(
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_known text[] := coalesce(p_known, '{apns,fcm,expo}');
-  v_old   push.apps;
+  v_old push.apps;
 begin
   -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
   -- not know a channel must not remove it.
   select a.* into v_old from push.apps a where a.app = p_app for no key update;
   if p_providers is not null then
     p_providers := p_providers || array(
-      select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
+      select c.name from unnest(v_old.providers) c(name) where c.name <> all (coalesce(p_known, '{apns,fcm,expo}') || p_providers));
   end if;
   insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel, message_text)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
@@ -66,9 +60,7 @@ begin
           excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
   perform push.register_lane(p_app, p.name, s.name)
     from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name) cross join lateral unnest(push.push_services(p.name)) s(name);
-  if p_quota is not null then
-    perform push.configure_quota(p_app, p_quota, p_replica);
-  end if;
+  perform push.configure_quota(p_app, p_quota, p_replica) where p_quota is not null;
 end
 $$;
 comment on function push.register_app is
@@ -95,24 +87,19 @@ declare
   c_hopeless constant int := 3;
   v_found bigint;
   v_gone  tid[];
-  v_dead  bigint;
 begin
-  with owner as materialized (
-    -- A gateway that lives has disowned its rows.
-    select g.id, g.alive or g.ended_reason = 'silent' as is_silent, not g.alive as counts from push.gateways g where g.id = any (p_owners)
-  ), lost as materialized (
+  with lost as materialized (
     select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
-  ), careful as materialized (
-    select distinct l.owner from lost l where l.crashes >= c_suspect
   ), judged as materialized (
-    select l.tid, l.crashes + (o.is_silent and o.counts
-        and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
+    -- A gateway that lives has disowned its rows.
+    select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
+        and (l.crashes >= c_suspect or max(l.crashes) over (partition by l.owner) < c_suspect))::int as deaths,
       -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
-      l.accepted_at is not null or o.is_silent and l.kind in (2, 3) and not coalesce((
+      l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
-    from lost l join owner o on o.id = l.owner
+    from lost l join push.gateways g on g.id = l.owner
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
@@ -124,16 +111,13 @@ begin
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin
-      with gone as (delete from push.delivery d where d.ctid = any (v_gone) returning d)
-      select push.bury(array_agg(g.d), 4, 'GatewayCrashed') into v_dead from gone g;
+      perform push.bury(v_gone, 4, 'GatewayCrashed');
     exception when others then
       v_found := v_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
     end;
   end if;
-  if v_found > 0 then
-    perform push.ring_doorbell();
-  end if;
+  perform push.ring_doorbell() where v_found > 0;
   return v_found;
 end
 $$;
@@ -178,9 +162,7 @@ comment on function push.free_claims is 'frees the deliveries of gateways that h
 create or replace function push.sync(p_gateway int) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  if current_setting('synchronous_commit') = 'off' then
-    perform set_config('synchronous_commit', 'local', true);
-  end if;
+  perform set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off';
   update push.gateways g set claims_from = g.claims_from where g.id = p_gateway;
 end
 $$;
@@ -255,9 +237,7 @@ begin
         and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
       order by x.id for no key update skip locked));
   end if;
-  if p_may_reap then
-    perform push.free_claims(v_silent);
-  end if;
+  perform push.free_claims(v_silent) where p_may_reap;
 end
 $$;
 comment on function push.beat is

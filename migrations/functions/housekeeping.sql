@@ -26,28 +26,23 @@ create or replace function push.expire(
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
-  v_count  bigint;
+  v_gone   tid[] := array(
+    select ready.tid from push.lane l cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+      order by d.deadline_at limit p_max for no key update skip locked) ready
+    union all
+    -- Those that wait, and suspects.
+    select other.tid from (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before and d.state in (0, 2)
+      order by d.due_at limit p_max for no key update skip locked) other
+    limit p_max);
 begin
-  with gone as (
-    delete from push.delivery d where d.ctid = any (array(
-      select ready.tid from push.lane l cross join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
-        order by d.deadline_at limit p_max for no key update skip locked) ready
-      union all
-      -- Those that wait, and suspects.
-      select other.tid from (
-        select d.ctid as tid from push.delivery d
-        where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before and d.state in (0, 2)
-        order by d.due_at limit p_max for no key update skip locked) other
-      limit p_max))
-    returning d
-  ), untold as (
-    -- A cancel may have stood for a missed call.
-    insert into push.follow_ups (outbox_id, why) select distinct (g.d).outbox_id, 'untold' from gone g where (g.d).kind = 1
-  )
-  select coalesce(push.bury(array_agg(g.d), 3), 0) into v_count from gone g;
-  return v_count;
+  -- A cancel may have stood for a missed call.
+  insert into push.follow_ups (outbox_id, why)
+    select distinct d.outbox_id, 'untold' from push.delivery d where d.ctid = any (v_gone) and d.kind = 1;
+  return push.bury(v_gone, 3);
 end
 $$;
 comment on function push.expire is

@@ -48,7 +48,7 @@ begin
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
     when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
     when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
-    when 'follow_up_again' then v_more := push.follow_up_again() > 0;
+    when 'follow_up_again' then v_more := push.follow_up(null, 2000) > 0;
     when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;

@@ -13,7 +13,8 @@ begin
   with call as materialized (
     -- Raises an error if the call with all its recipients would be refused.
     select a.* from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
-      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
+      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all))
+        else coalesce(p_all, p_call.recipients) end,
       p_call.ring_seconds, p_call.traceparent) a
   ), pushed as materialized (
     select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[p_call.id]) p
@@ -21,9 +22,9 @@ begin
     select r.entry, t.provider, push.token_key(t.provider, t.token) as key
     from jsonb_array_elements(p_call.recipients) r(entry) left join lateral push.entry_tokens(r.entry, true) t on push.is_recipient(r.entry)
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
-    select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key), clock_timestamp(),
-      clock_timestamp(), p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key),
+      p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
     from (
       select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
         push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
@@ -34,6 +35,7 @@ begin
         and l.service = push.push_service((push.channels())[v.rank], v.token)
       cross join lateral (select push.token_key((push.channels())[v.rank], v.token)) k(key)
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+        and (p_all is not null or l.id is not null and c.size_faults[v.rank] is null)
         -- Nobody who has declined is rung.
         and not coalesce(p_call.declined ? push.entry_user(e.entry), false)
         and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
@@ -55,7 +57,8 @@ end
 $$;
 comment on function push.ring_newcomers is
   'makes the invites of people who join: for the phones of p_recipients that the call has not been sent to. p_call: the call, locked, as it '
-  'was before; p_all: its recipients with the new ones. Returns how many';
+  'was before; p_all: its recipients with the new ones; null: these are among them, and a phone whose channel cannot carry the payload is left '
+  'out. Returns how many';
 
 create or replace function push.add_recipients(call_id text, recipients jsonb, app text default null)
 returns table (outbox_id bigint, deliveries int, skipped int, skipped_recipients jsonb)

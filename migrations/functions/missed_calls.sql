@@ -5,17 +5,16 @@
 create or replace function push.miss(p_max int default 1000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  -- Who answers in the last moment has not missed the call: for so long, the backend may still say so.
-  c_grace  constant interval := '2 s';
   v_missed bigint;
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
+  -- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
   update push.outbox o set state = 'missed'
   where o.id = any (array(
-    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - c_grace
+    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
     order by x.deadline_at limit p_max for no key update skip locked));
   get diagnostics v_missed = row_count;
   return v_missed;
@@ -52,20 +51,11 @@ language sql stable as $$
     order by e.user_id, case when e.inline then e.place end, e.place
   ) e
   cross join lateral (
-    select t.rank, t.provider, t.token,
-      case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      push.entry_platform(t.provider, e.entry) as platform, push.recipient_locale(e.entry) as locale, null::timestamptz as registered_at
-    from push.entry_tokens(e.entry, false) t
-    where e.inline and push.serves(p_providers, t.provider)
-      -- "not exists" could be planned as a join with all dead tokens or all devices.
-      and (select true from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = p_app and x.provider = t.provider
-        limit 1) is null
-      -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-      and (t.rank > 1 or lower(t.token) <> all (p_voip) and (select true from push.devices x
-        where sha256(x.token::bytea) = any (push.token_digests('apns', t.token)) and x.app = p_app and x.provider = 'apns' and x.voip
-        limit 1) is null)
+    select t.rank, (push.channels())[t.rank] as provider, t.token, t.environment, t.platform, t.locale, null::timestamptz as registered_at
+    from push.phones_of(p_app, false, p_providers, p_voip, e.entry) t
+    where e.inline or p_all
     union all
+    -- Of a user, the newest device of the best channel, whatever its platform.
     select d.* from (
       select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
         -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
@@ -75,10 +65,6 @@ language sql stable as $$
         and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
       offset 0
     ) d
-    union all
-    select d.rank, (push.channels())[d.rank], d.token, d.environment, d.platform, d.locale, null
-    from push.reachable_devices(p_app, e.user_id, false, p_providers) d
-    where not e.inline and p_all
   ) v
 $$;
 comment on function push.alert_phones is 'the phones that may show an alert about a call, a row for each token';
@@ -91,10 +77,6 @@ comment on function push.alert_phones is 'the phones that may show an alert abou
 -- that is earlier. It is paired with the cancels of push.cancel_rings, which runs before.
 create or replace function push.tell_missed(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
-  -- announced. Their missed calls expire (push.expire), and only history shows them.
-  c_life constant interval := '4 hours';
 begin
   with call as materialized (
     select o.*, a.providers, coalesce(a.missed_calls = 'all', false) as is_all, push.voip_tokens(o.recipients) as voip
@@ -112,7 +94,9 @@ begin
     from (
       -- One phone of a user, or every phone.
       select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
-        least(c.ended_at, c.deadline_at) + c_life as until
+        -- Not from the time of this statement: after an outage, calls of last week are not announced. Their missed calls expire
+        -- (push.expire), and only history shows them.
+        least(c.ended_at, c.deadline_at) + interval '4 hours' as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
       where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
@@ -133,12 +117,11 @@ begin
       where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
     returning x.outbox_id, x.lane, x.token
   ), made as (
-    insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-      user_id, token, locale, data)
+    insert into push.delivery (outbox_id, n, kind, paired, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
     select d.id, coalesce((select x.last_n from pushed x where x.id = d.id), -1)
         + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
       (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
-      clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
+      d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
     from due d
     returning outbox_id, deadline_at
   )
@@ -154,24 +137,23 @@ comment on function push.tell_missed is 'makes missed calls of calls that nobody
 create or replace function push.tell_untold(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
-  with pushed as materialized (
-    select * from push.pushes_of(p_calls)
+  with phone as (
+    select p.*, bool_or(p.kind = 1 and p.outcome = 3) over (partition by p.id, p.lane, p.token) as is_untold,
+      max(p.n) filter (where p.kind = 2) over (partition by p.id, p.lane, p.token) as newest
+    from push.pushes_of(p_calls) p where p.token is not null
   ), untold as materialized (
-    select m.* from pushed m
-    where m.kind = 2 and m.deadline_at > clock_timestamp() and (m.outcome is null or m.reason = 'SaidByCancel')
-      and (m.id, m.lane, m.token) in (select c.id, c.lane, c.token from pushed c where c.kind = 1 and c.outcome = 3 and c.token is not null)
-      and (m.id, m.lane, m.token, m.n) in (
-        select x.id, x.lane, x.token, max(x.n) from pushed x where x.kind = 2 and x.token is not null group by 1, 2, 3)
+    select p.* from phone p
+    where p.is_untold and p.kind = 2 and p.n = p.newest and p.deadline_at > clock_timestamp()
+      and (p.outcome is null or p.reason = 'SaidByCancel')
   ), unpaired as (
     update push.delivery d set paired = false
     where d.state <> 1 and d.ctid = any (array(
       select x.tid from untold u
       cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n for update skip locked) x))
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
-    token, locale, data)
-  select u.id, u.last_n + row_number() over (partition by u.id order by u.n), 2, clock_timestamp(), clock_timestamp(), u.deadline_at,
-    u.lane, u.lane, coalesce(u.environment, 0), coalesce(u.platform, 0), u.user_id, u.token, u.locale, u.data
+  insert into push.delivery (outbox_id, n, kind, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+  select u.id, u.last_n + row_number() over (partition by u.id order by u.n), 2, u.deadline_at, u.lane, u.lane, coalesce(u.environment, 0),
+    coalesce(u.platform, 0), u.user_id, u.token, u.locale, u.data
   from untold u where u.reason = 'SaidByCancel';
 end
 $$;

@@ -208,10 +208,9 @@ begin
       from push.pushes_of(array[v_call.id]) p cross join lateral (select push.token_key(p.provider, p.token)) k(key)
       where p.kind = 0 order by p.lane, k.key, p.n desc
     )
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
-      locale, data)
-    select v_call.id, p.last_n + row_number() over (order by p.lane, p.key), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
-      p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    select v_call.id, p.last_n + row_number() over (order by p.lane, p.key), v_call.deadline_at, p.lane, p.lane,
+      coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
       -- Its user may have logged out since.

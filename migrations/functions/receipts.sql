@@ -34,7 +34,7 @@ begin
         values (v_batch.sent_at, v_batch.due_at, v_batch.give_up_at, v_batch.attempts, v_batch.claimed, v_batch.app,
           v_batch.ticket[v_room + 1:], v_batch.outbox_id[v_room + 1:], v_batch.n[v_room + 1:],
           v_batch.user_id[v_room + 1:], v_batch.token[v_room + 1:]);
-      perform push.keep_receipts(v_batch.id, array(select generate_series(1, v_room)));
+      perform push.cut_receipts(v_batch, array(select generate_series(1, v_room)));
     end if;
     -- The due time is the lease: if the gateway dies, the tickets are due again.
     update push.receipt_batch r
@@ -65,28 +65,23 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_missing bigint := cardinality(p_ticket);
   v_claimed boolean;
-  v_id      bigint;
   v_batch   push.receipt_batch;
 begin
   foreach v_claimed in array '{t,f}'::boolean[] loop
     exit when v_missing <= 0;
-    for v_id in
-      select b.id from (
-        select r.id from push.receipt_batch r
-        where r.app = p_app and r.claimed = v_claimed and r.attempts > 0 and r.ticket && p_ticket
-        offset 0
-      ) b
-      order by b.id
+    for v_batch in
+      select r.* from push.receipt_batch r
+      where r.id = any (array(
+        select x.id from push.receipt_batch x
+        where x.app = p_app and x.claimed = v_claimed and x.attempts > 0 and x.ticket && p_ticket))
+      order by r.id for update
     loop
-      select r.* into v_batch from push.receipt_batch r where r.id = v_id for update;
-      continue when not found;
       return query
-        select v_id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
+        select v_batch.id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
         from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.user_id, v_batch.token)
           t(ticket, outbox_id, n, user_id, token)
         where t.ticket in (select unnest(p_ticket));
-      select v_missing - count(*) into v_missing from unnest(v_batch.ticket) t where t in (select unnest(p_ticket));
-      perform push.keep_receipts(v_id, array(
+      v_missing := v_missing - push.cut_receipts(v_batch, array(
         select i from unnest(v_batch.ticket) with ordinality t(ticket, i)
         where t.ticket not in (select unnest(p_ticket)) order by i));
     end loop;
@@ -95,48 +90,46 @@ end
 $$;
 comment on function push.take_receipts is 'removes tickets from their batches and returns them';
 
-create or replace function push.keep_receipts(p_batch bigint, p_kept bigint[]) returns void
+create or replace function push.cut_receipts(p_batch push.receipt_batch, p_kept bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   if p_kept = '{}' then
-    delete from push.receipt_batch r where r.id = p_batch;
+    delete from push.receipt_batch r where r.id = p_batch.id;
   else
     update push.receipt_batch r
       set (ticket, outbox_id, n, user_id, token) = (
         select array_agg(r.ticket[k]), array_agg(r.outbox_id[k]), array_agg(r.n[k]), array_agg(r.user_id[k]), array_agg(r.token[k])
         from unnest(p_kept) k)
-      where r.id = p_batch;
+      where r.id = p_batch.id;
   end if;
+  return cardinality(p_batch.ticket) - cardinality(p_kept);
 end
 $$;
-comment on function push.keep_receipts is 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none';
+comment on function push.cut_receipts is
+  'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none; returns how many tickets it removed';
 
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_settled bigint := 0;
   v_gone    record;
-  -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
-  v_since   timestamptz;
-  v_failed  push.history;
 begin
   for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
     continue when v_gone.reason is null;
-    v_since := v_gone.sent_at - interval '1 hour';
-    update push.history h set receipt_reason = v_gone.reason
+    with failed as (
+      -- The hour allows for a wrong clock of a gateway.
+      update push.history h set receipt_reason = v_gone.reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-        and h.finished_at >= v_since
-      returning h.* into v_failed;
-    if found then
-      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-      select push.webhook_id('receipt', p_app, v_failed.outbox_id::text, v_failed.n::text, v_gone.ticket), p_app, 'delivery.receipt',
-        v_failed.outbox_id, v_failed.user_id, clock_timestamp(), jsonb_build_object('app', p_app,
-          'callId', (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), 'n', v_failed.n, 'userId', v_failed.user_id,
-          'device', coalesce(push.mask(v_failed.token), v_failed.device), 'provider', 'expo', 'reason', v_gone.reason)
-      from push.hook_of(p_app, 'delivery.receipt')
-      on conflict do nothing;
-    end if;
+        and h.finished_at >= v_gone.sent_at - interval '1 hour'
+      returning h.*
+    )
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
+      clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
+        'userId', f.user_id, 'device', coalesce(push.mask(f.token), f.device), 'provider', 'expo', 'reason', v_gone.reason)
+    from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
+    on conflict do nothing;
   end loop;
   return v_settled;
 end
@@ -146,10 +139,7 @@ comment on function push.settle_receipts is
   'p_reason: the reason in the receipt, kept in push.history, or null: delivered';
 
 create or replace function push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms int) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_postponed bigint;
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   with taken as materialized (
     select t.* from push.take_receipts(p_app, p_ticket) t
   ), later as (
@@ -159,20 +149,14 @@ begin
     from taken t
     group by t.batch, t.sent_at, t.give_up_at, t.attempts
   )
-  select count(*) into v_postponed from taken;
-  return v_postponed;
-end
+  select count(*) from taken
 $$;
 comment on function push.postpone_receipts is
   'makes these tickets due again later, but not after they are given up; returns how many there were. p_app: the app; '
   'p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
 
 create or replace function push.give_up_receipts(p_app text) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  c_batches constant int := 1000;
-  v_lost    bigint;
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   -- Searches by due_at, which has an index and is never later than give_up_at. Batches that nobody looks up any more soon
   -- have the earliest due times.
   with due as materialized (
@@ -180,16 +164,14 @@ begin
     from push.receipt_batch r
     where r.app = p_app and r.due_at <= statement_timestamp()
     order by r.due_at
-    limit c_batches
+    limit 1000
     for update skip locked
   ), gone as (
     delete from push.receipt_batch r
     where r.ctid = any (array(select d.tid from due d where d.give_up_at <= statement_timestamp()))
     returning cardinality(r.ticket) as count
   )
-  select coalesce(sum(g.count), 0) into v_lost from gone g;
-  return v_lost;
-end
+  select coalesce(sum(g.count), 0) from gone g
 $$;
 comment on function push.give_up_receipts is
   'deletes tickets whose receipts Expo no longer has, among the 1,000 batches that are due first. Returns how many tickets '
@@ -200,13 +182,10 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_erased bigint := 0;
   v_batch  push.receipt_batch;
-  v_kept   bigint[];
 begin
   for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
-    v_kept := array(
-      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i);
-    v_erased := v_erased + cardinality(v_batch.ticket) - cardinality(v_kept);
-    perform push.keep_receipts(v_batch.id, v_kept);
+    v_erased := v_erased + push.cut_receipts(v_batch, array(
+      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i));
   end loop;
   return v_erased;
 end

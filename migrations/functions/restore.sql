@@ -62,13 +62,8 @@ begin
     where g.alive and g.started_at < v_restored;
   -- Ends that were still to be announced then, or told to phones.
   delete from push.follow_ups f where f.noted_at < v_restored;
-  with gone as (
-    delete from push.delivery d
-    where d.ctid = any (array(
-      select x.ctid from push.delivery x where x.created_at < v_restored limit c_most for update skip locked))
-    returning d
-  )
-  select coalesce(push.bury(array_agg(g.d), 2, 'Restored'), 0) into v_owed from gone g;
+  v_owed := push.bury(array(
+    select d.ctid from push.delivery d where d.created_at < v_restored limit c_most for update skip locked), 2, 'Restored');
   if v_owed = c_most then
     return null;
   end if;

@@ -97,10 +97,9 @@ begin
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
-      data, fallback_of)
-    select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, platform, user_id, token, locale, data, fallback_of)
+    select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), b.deadline_at, b.lane, b.lane, b.platform,
+      b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
@@ -123,47 +122,46 @@ create table if not exists push.unreached (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 create index if not exists unreached_call on push.unreached (outbox_id);
 comment on table push.unreached is
-  'users whom a call that rings has not reached: each of their invites has failed. If one of them registers a device, the call rings it';
+  'users whom a call that rings had not reached: each of their invites had failed. If one of them registers a device, the call is looked at '
+  'again, and rings it if no other device is rung since';
 comment on column push.unreached.app is 'name of the app';
 comment on column push.unreached.user_id is 'the backend''s id of the user';
 comment on column push.unreached.outbox_id is 'the call: push.outbox.id';
 
--- A part of push.follow. Who registers a device (push.note_devices) has the call looked at again.
+-- A part of push.follow. Who registers a device (push.note_devices) has the call looked at again. A registration that is not committed yet
+-- finds no such user, and is not found here. So the call of a new such user is looked at once more.
 create or replace function push.ring_unreached(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_left record;
 begin
-  insert into push.unreached (app, user_id, outbox_id)
-  select o.app, p.user_id, p.id
-  from push.pushes_of(p_calls) p
-  cross join lateral (
-    select o.app from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
-  ) o
-  where p.kind = 0
-  group by o.app, p.user_id, p.id
-  having bool_and(coalesce(p.outcome in (3, 4), false))
-  on conflict do nothing;
   for v_left in
-    select o.call, (
-      select jsonb_agg(e.entry) from jsonb_array_elements((o.call).recipients) e(entry)
-      where push.entry_user(e.entry) = any (u.users)
-        and not (jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry))) as entries
-    from unnest(p_calls) c(id)
-    cross join lateral (select array_agg(x.user_id) as users from push.unreached x where x.outbox_id = c.id) u
-    cross join lateral (select x as call from push.outbox x where x.id = c.id and u.users is not null offset 0) o
+    select o.call, u.users
+    from (
+      select p.id, array_agg(p.user_id) as users
+      from (
+        select p.id, p.user_id from push.pushes_of(p_calls) p where p.kind = 0
+        group by p.id, p.user_id having bool_and(coalesce(p.outcome in (3, 4), false))
+      ) p
+      group by p.id
+    ) u
+    cross join lateral (
+      select o as call from push.outbox o where o.id = u.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+    ) o
   loop
-    begin
-      perform push.ring_newcomers(v_left.call, coalesce(v_left.entries, '[]'), (v_left.call).recipients);
-    exception when invalid_parameter_value then
-      null;  -- the payload is too large for the channel of the new device
-    end;
+    insert into push.unreached (app, user_id, outbox_id)
+      select (v_left.call).app, u.user_id, (v_left.call).id from unnest(v_left.users) u(user_id)
+      where not coalesce((v_left.call).declined ? u.user_id, false)
+      on conflict do nothing;
+    if found then
+      insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+        values ((v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s');
+    end if;
+    perform push.ring_newcomers(v_left.call, (
+      select coalesce(jsonb_agg(e.entry), '[]') from jsonb_array_elements((v_left.call).recipients) e(entry)
+      where push.entry_user(e.entry) = any (v_left.users)
+        and not (jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry))), null);
   end loop;
-  delete from push.unreached u where u.ctid = any (array(
-    select x.ctid
-    from unnest(p_calls) c(id)
-    cross join lateral (select x.ctid, x.user_id from push.unreached x where x.outbox_id = c.id offset 0) x
-    where (select true from push.delivery d where d.outbox_id = c.id and d.user_id = x.user_id and d.kind = 0 limit 1)));
 end
 $$;
 comment on function push.ring_unreached is
@@ -211,7 +209,6 @@ declare
     where s.lane in (select l.id from push.lane l where l.provider in ('apns', 'fcm') and not l.paused)
     group by s.lane
     having bool_and(s.circuit <> 'closed' or s.capacity = 0 or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false)));
-  v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
@@ -239,7 +236,7 @@ begin
     select d.ctid as tid from push.delivery d where d.ctid = any (array(
       select n.tid from (
         select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
+        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
       ) n
       order by n.place limit p_max))
     for no key update skip locked

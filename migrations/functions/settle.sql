@@ -8,23 +8,20 @@ create or replace function push.places(
 ) returns tid[]
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
-  if p_created_at is null then
-    return array(
-      select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
-      left join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.lease = p_lease[r.i] and d.state = 1 and d.owner = p_gateway
-        for no key update
-      ) d on true
-      order by r.i);
-  end if;
   return array(
-    select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
+    select coalesce(own.tid, other.tid) from generate_series(1, cardinality(p_outbox_id)) r(i)
+    left join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.lease = p_lease[r.i] and d.state = 1 and d.owner = p_gateway
+        and p_created_at is null
+      for no key update
+    ) own on true
     left join lateral (
       select d.ctid as tid from push.delivery d
       where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and greatest(d.created_at, '2000-01-01 00:00:00+00') = p_created_at[r.i]
+        and p_created_at is not null
       for no key update skip locked
-    ) d on true
+    ) other on true
     order by r.i);
 end
 $$;
@@ -32,16 +29,7 @@ comment on function push.places is
   'locks deliveries, and returns where they are stored: those that the gateway has under their leases, or with p_created_at all that nobody '
   'has locked; null: not found. Arguments: as for push.settle';
 
-create or replace function push.end_accepted(p_places tid[]) returns void language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_gone push.delivery[];
-begin
-  with gone as (delete from push.delivery d where d.ctid = any (p_places) and d.accepted_at is not null returning d)
-  select array_agg(g.d) into v_gone from gone g;
-  perform push.bury(v_gone, 0) where v_gone is not null;
-end
-$$;
-comment on function push.end_accepted is 'ends those of these deliveries that a provider has accepted from another gateway';
+drop function if exists push.end_accepted(tid[]);  -- of schemas between release 0.1.0 and this one
 
 -- One statement for the batch: deliveries go, their history is written with Expo's tickets, and calls that must be looked at are noted. It
 -- makes no invite and locks no call. A delivery is found by the ctid that it had when it was claimed, which saves an index look-up; its
@@ -74,10 +62,9 @@ begin
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
           or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
-      returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.environment, d.platform,
-        d.locale, d.data, d.last_reason, d.failures, d.fallback_of, case when d.state <> 1 then d.attempt end as tries,
-        case when p_outcome[r.i] > 1 then d.accepted_at end as accepted_at, case when p_outcome[r.i] > 1 and d.accepted_at is not null
-          then (d.accepted_at > d.deadline_at)::int else coalesce(p_outcome[r.i], 4) end as outcome
+      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
+        case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
+          else coalesce(p_outcome[r.i], 4) end as outcome
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -101,13 +88,15 @@ begin
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.accepted_at, p_answered_at[g.i]), g.n,
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.hedged_at, p_answered_at[g.i]), g.n,
       coalesce(greatest(p_attempts[g.i], g.tries), 0), p_gateway, g.lane, g.kind, g.outcome,
-      case when g.accepted_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
-      case when g.accepted_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
-        when g.outcome = 2 then push.void_reason(g.outbox_id, g.user_id)
-        else coalesce(g.last_reason, case g.outcome when 3 then 'DeadlinePassed' else 'Unknown' end) end,
-      p_message_id[g.i],
+      case when g.hedged_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when g.hedged_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+        when g.outcome = 2 then coalesce((
+          select case when o.ended_at is not null then 'Call' || initcap(o.state)
+            else 'User' || replace(initcap(o.declined -> g.user_id ->> 'reason'), '_', '') end
+          from push.outbox o where o.id = g.outbox_id), 'CallEnded')
+        else coalesce(g.last_reason, case g.outcome when 3 then 'DeadlinePassed' else 'Unknown' end) end, p_message_id[g.i],
       case when p_failures[g.i] is null then g.failures
         else jsonb_path_query_array(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb, '$[last - 19 to last]') end,
       g.fallback_of
@@ -136,24 +125,18 @@ comment on function push.settle is
   'answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its '
   'receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is '
   'unused. p_reason null: for a void delivery '
-  'that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
+  'CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that '
+  'expired, for push.follow_up';
 
 create or replace function push.settled(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_created_at timestamptz[] default null
 ) returns table (outbox_id bigint, n int, created_at timestamptz)
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  -- A variable, so that older partitions are not read.
-  v_since timestamptz := now() - interval '1 hour';
-begin
-  return query
-    select r.outbox_id, r.n, r.created_at
-    from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
-    where (select true from push.history h
-      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since
-        and (r.created_at is null or greatest(h.created_at, '2000-01-01 00:00:00+00') = r.created_at) limit 1) is not null;
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  select r.outbox_id, r.n, r.created_at
+  from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
+  where (select true from push.history h
+    where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= now() - interval '1 hour'
+      and (r.created_at is null or greatest(h.created_at, '2000-01-01 00:00:00+00') = r.created_at) limit 1) is not null
 $$;
 comment on function push.settled is
   'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than '
@@ -196,7 +179,7 @@ begin
     select distinct p.outbox_id, 'stuck', true, greatest(v_now, p.created_at + interval '2 s') from parked p where p.bypassed_at = v_now
   )
   select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
-  perform push.end_accepted(v_places) where v_places is not null;
+  perform push.bury(v_places, 0) where v_places is not null;
   if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
     perform push.ring_doorbell();
   end if;
@@ -226,10 +209,8 @@ comment on function push.release is
   'p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
 create or replace function push.disown(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-begin
-  return push.free_rows(array_remove(push.places(p_gateway, p_outbox_id, p_n, p_lease), null), array[p_gateway]);
-end
+language sql volatile security definer set search_path = push, pg_temp as $$
+  select push.free_rows(array_remove(push.places(p_gateway, p_outbox_id, p_n, p_lease), null), array[p_gateway])
 $$;
 comment on function push.disown is
   'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those '

@@ -3,6 +3,15 @@
 
 -- Dead tokens ---------------------------------------------------------------------------------------------------------
 
+-- The planner puts this function into the query that calls it.
+create or replace function push.devices_with(p_app text, p_provider text, p_token text)
+returns table (tid tid, user_id text, token text) language sql stable as $$
+  select d.ctid, d.user_id, d.token from push.devices d
+  where sha256(d.token::bytea) = any (push.token_digests(p_provider, p_token)) and d.app = p_app and d.provider = p_provider
+  offset 0
+$$;
+comment on function push.devices_with is 'where the devices are stored that have a token, in whatever letters';
+
 -- If invalidation is on hold in a lane, its dead tokens are quarantined.
 create or replace function push.invalidate_tokens(
   p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
@@ -27,11 +36,7 @@ begin
   ), known as materialized (
     -- As it was registered.
     select s.app, s.provider, coalesce(d.token, s.token) as token, s.since, s.reason, s.is_held, d.tid, d.user_id
-    from said s left join lateral (
-      select d.ctid as tid, d.token, d.user_id from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests(s.provider, s.token)) and d.app = s.app and d.provider = s.provider
-      offset 0
-    ) d on true
+    from said s left join lateral push.devices_with(s.app, s.provider, s.token) d on true
   ), quarantined as (
     -- Without a time from the provider, the token is dead from now on: a registration during the hold is later and keeps it
     -- alive.
@@ -55,9 +60,7 @@ begin
   select k.app, k.provider, k.token, null, k.reason from known k where not k.is_held and k.tid is null
   on conflict do nothing;
   get diagnostics v_dead = row_count;
-  if v_dead > 0 then
-    perform push.notify('push_token_invalidations', '');
-  end if;
+  perform push.notify('push_token_invalidations', '') where v_dead > 0;
   return v_dead;
 end
 $$;
@@ -114,38 +117,31 @@ create or replace trigger note_tokens after insert on push.quarantined_tokens re
 create or replace function push.hold_invalidation(p_lane smallint, p_window interval, p_note text) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_app      text;
-  v_provider text;
-  v_service  text;
-  v_moved    bigint;
+  v_lane  push.lane;
+  v_moved bigint;
 begin
   -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
   update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note, updated_at = clock_timestamp()
     where l.id = p_lane and l.invalidation_held_at is null
-    returning l.app, l.provider, l.service into v_app, v_provider, v_service;
+    returning l.* into v_lane;
   if not found then
     return 0;
   end if;
   with feed as (
     delete from push.token_invalidations x
-    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
-      and push.push_service(x.provider, x.token) = v_service
+    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_lane.app and x.provider = v_lane.provider
+      and push.push_service(x.provider, x.token) = v_lane.service
     returning x.*
-  ), known as materialized (
-    select d.tid from feed f cross join lateral (
-      select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests(v_provider, f.token)) and d.app = v_app and d.provider = v_provider
-      offset 0
-    ) d
   ), alive as (
     update push.devices d set invalidated_at = null, invalid_reason = null
-    where d.ctid = any (array(select k.tid from known k)) and d.invalidated_at is not null
+    where d.invalidated_at is not null
+      and d.ctid = any (array(select x.tid from feed f cross join lateral push.devices_with(v_lane.app, v_lane.provider, f.token) x))
   )
   insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
   select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
   on conflict (sha256(token::bytea), app, provider) do nothing;
   get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
+  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.provider,
     jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
   return v_moved;
 end
@@ -227,11 +223,7 @@ language sql volatile security definer set search_path = push, pg_temp as $$
     cross join lateral (
       select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
     ) l
-    cross join lateral (
-      select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests('apns', u.token)) and d.app = l.app and d.provider = 'apns'
-      offset 0
-    ) d
+    cross join lateral push.devices_with(l.app, 'apns', u.token) d
     where u.environment in (0, 1)
   ), corrected as (
     update push.devices d set environment = r.environment from right_one r where d.ctid = r.tid and d.environment <> r.environment
@@ -260,9 +252,7 @@ comment on function push.current_provider_token is
 create or replace function push.offer_provider_token(
   p_provider text, p_name text, p_token text, p_minted_at timestamptz, p_expires_at timestamptz, p_age_min interval
 ) returns table (token text, minted_at timestamptz, expires_at timestamptz)
-language plpgsql security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-begin
+language sql security definer set search_path = push, pg_temp as $$
   insert into push.provider_tokens as t (provider, name, token, minted_at, expires_at)
   values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
   on conflict (provider, name) do update
@@ -270,9 +260,7 @@ begin
     -- A token from the future was signed with a wrong clock and is replaced.
     where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
       or t.minted_at > excluded.minted_at + interval '5 minutes';
-  return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
-    where t.provider = p_provider and t.name = p_name;
-end
+  select t.token, t.minted_at, t.expires_at from push.provider_tokens t where t.provider = p_provider and t.name = p_name
 $$;
 comment on function push.offer_provider_token is
   'offers a new provider token, which is accepted if the current one is at least p_age_min older, or has expired. Returns '
