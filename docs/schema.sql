@@ -106,7 +106,7 @@ begin
     perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - v_known]]::bigint[]);
   end if;
   deliveries := push.ring_newcomers(v_call, add_recipients.recipients, v_all);
-  update push.outbox o set recipients = v_all where o.id = v_call.id and jsonb_array_length(v_all) > v_known;
+  update push.outbox o set recipients = v_all, ended_at = 'infinity' where o.id = v_call.id and jsonb_array_length(v_all) > v_known;
   skipped_recipients := (
     select coalesce(jsonb_agg(jsonb_build_object('userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
     from push.skipped_recipients(v_call.id) s
@@ -701,8 +701,8 @@ declare
     when not v_is_erasing and ((new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
         or new.payload is distinct from old.payload
-        -- push.add_recipients adds to them.
-        or new.recipients is distinct from old.recipients and not new.recipients @> old.recipients)
+        -- push.add_recipients marks its change so: below, the mark is removed. Others would ring nobody.
+        or new.recipients is distinct from old.recipients and new.ended_at is distinct from 'infinity')
       then ': only state, answered_by and end_reason can be changed; enqueue another call'
     when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
       then '.state: must be answered, ended or missed'
@@ -733,7 +733,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_call() IS 'lets a call end once, and refuses any other change, except those of push.erase_user';
+COMMENT ON FUNCTION push.check_call() IS 'lets a call end once, and refuses any other change, except those of push.erase_user and push.add_recipients';
 
 CREATE FUNCTION push.check_device() RETURNS trigger
     LANGUAGE plpgsql
@@ -1569,8 +1569,7 @@ CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT N
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_id  bigint := push.find_call(call_id, app, coalesce(user_id, ''));
-  v_app text := (select o.app from push.outbox o where o.id = v_id);
+  v_id bigint := push.find_call(call_id, app, coalesce(user_id, ''));
 begin
   if coalesce(reason not in ('declined', 'busy', 'connection_failed'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined, busy or connection_failed',
@@ -1578,7 +1577,7 @@ begin
   end if;
   update push.outbox o
     set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
-      'at', clock_timestamp(), 'device', push.device_token(v_app, decline_call.device)))
+      'at', clock_timestamp(), 'device', push.device_token(o.app, decline_call.device)))
     where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
   return found;
 end
@@ -1795,17 +1794,10 @@ CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS bo
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  if drop_device.provider = 'webpush' then
-    drop_device.token := coalesce(push.webpush_token(drop_device.token), drop_device.token);
-  end if;
-  -- The cast to bytea would read a backslash as an escape, and its error would show the text after it. No token has a
-  -- backslash.
-  if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
-    return false;
-  end if;
   delete from push.devices d
-    where sha256(d.token::bytea) = any (push.token_digests(drop_device.provider, drop_device.token)) and d.app = drop_device.app
-      and d.provider = drop_device.provider;
+    where sha256(d.token::bytea) = any (
+        push.token_digests(drop_device.provider, push.channel_token(drop_device.provider, drop_device.token)))
+      and d.app = drop_device.app and d.provider = drop_device.provider and push.is_own(drop_device.app);
   return found;
 end
 $$;
@@ -1841,15 +1833,11 @@ CREATE FUNCTION push.enable_device(app text, provider text, token text, enabled 
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-declare
-  v_token text := push.channel_token(enable_device.provider, enable_device.token);
 begin
-  if not push.acts_for_all() and not push.is_own(enable_device.app) then
-    return false;
-  end if;
   update push.devices d set enabled = coalesce(enable_device.enabled, true)
-    where sha256(d.token::bytea) = any (push.token_digests(enable_device.provider, v_token)) and d.app = enable_device.app
-      and d.provider = enable_device.provider;
+    where sha256(d.token::bytea) = any (
+        push.token_digests(enable_device.provider, push.channel_token(enable_device.provider, enable_device.token)))
+      and d.app = enable_device.app and d.provider = enable_device.provider and push.is_own(enable_device.app);
   return found;
 end
 $$;
@@ -1892,8 +1880,7 @@ begin
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
       -- A user who is erased has not declined, or not now.
       and s.user_id <> '[erased]' and not s.said ? 'erases'
-    on conflict do nothing;
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    union all
     select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
       'call.' || n.state, n.id, n.answered_by, n.ended_at, push.call_data(row(n.*)::push.outbox)
     from new_calls n join old_calls o on o.id = n.id cross join lateral push.hook_of(n.app, 'call.' || n.state)
@@ -3007,31 +2994,28 @@ CREATE FUNCTION push.grant_app(role text, app text) RETURNS TABLE(changed boolea
 declare
   v_role  oid := (select r.oid from pg_roles r where r.rolname = grant_app.role);
   v_moved boolean := false;
+  -- What is wrong, and what to do.
+  v_fault text[] := case
+    when v_role is null then array[format('role: there is no role %s', left(grant_app.role, 64)), 'Make it first: create role ... login.']
+    when not coalesce(push.is_app(grant_app.app), false)
+      then array['app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores', 'The gateways'' configuration names them.']
+    when to_regrole('push_tenant') is null
+      then array['role push_tenant is missing', 'Have it created with NOLOGIN, then: select push.grant_roles();']
+    when grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway')
+      then array[format('role: %s is a role of push-gateway itself', grant_app.role), 'Name a login, or a group of your own.']
+    when has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage')
+      then array[format('role: %s acts for every app: it is a superuser or the schema''s owner, or has push_gateway', grant_app.role),
+        'Give the backend a role of its own.']
+    when pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member')
+      then array[format('role: %s has push_ops or push_keys, which act for every app', grant_app.role), 'Give the backend a role of its own.']
+    when (select r.rolcreaterole from pg_roles r where r.oid = v_role)
+      then array[format('role: %s may create roles, and so give itself the rights of others', grant_app.role),
+        format('alter role %I nocreaterole;', grant_app.role)]
+  end;
 begin
-  if v_role is null then
-    raise exception using errcode = 'undefined_object', message = format('role: there is no role %s', left(grant_app.role, 64)),
-      hint = 'Make it first: create role ... login.';
-  elsif not coalesce(push.is_app(grant_app.app), false) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
-  elsif to_regrole('push_tenant') is null then
-    raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
-      hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
-  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway') then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s is a role of push-gateway itself; name a login, or a group of your own', grant_app.role);
-  elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s acts for every app: it is a superuser or the schema''s owner, or has push_gateway', grant_app.role),
-      hint = 'Give the backend a role of its own.';
-  elsif pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member') then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s has push_ops or push_keys, which act for every app', grant_app.role),
-      hint = 'Give the backend a role of its own.';
-  elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s may create roles, and so give itself the rights of others', grant_app.role),
-      hint = format('alter role %I nocreaterole;', grant_app.role);
+  if v_fault is not null then
+    raise exception using message = v_fault[1], hint = v_fault[2],
+      errcode = case when v_role is null or to_regrole('push_tenant') is null then 'undefined_object' else 'invalid_parameter_value' end;
   end if;
   if exists (select from pg_auth_members m where m.member = v_role and m.roleid = to_regrole('push_enqueuer')) then
     execute format('revoke push_enqueuer from %I', grant_app.role);
@@ -3689,17 +3673,10 @@ $$;
 COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). After a rest for all, and while the lane is sick, the others come first, by 100 ms: they poll every 50 ms';
 
 CREATE FUNCTION push.is_own(p_app text) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  v_own text[] := push.own_apps();
-begin
-  return v_own is null or coalesce(p_app = any (v_own), false);
-end
-$$;
+    LANGUAGE sql STABLE
+    AS $$ select push.acts_for_all() or coalesce(p_app = any (push.own_apps()), push.own_apps() is null) $$;
 
-COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app; callers check push.acts_for_all first';
+COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app';
 
 CREATE FUNCTION push.is_platform(p_platform text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4251,37 +4228,33 @@ declare
   -- Whatever looks up the devices of a user costs as much as there are.
   c_max constant int := 100;
 begin
-  -- An upsert runs both triggers.
+  -- An upsert runs both triggers, and the update below this one.
   if not exists (select from changed) then
     return null;
   end if;
   -- An APNs token that was registered in other letters before.
-  if exists (select from changed c where c.provider = 'apns') then
-    delete from push.devices d
-    where d.ctid = any (array(
-      select x.tid
-      from changed c cross join lateral (
-        select x.ctid as tid from push.devices x
-        where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
-          and (x.registered_at, x.id) < (c.registered_at, c.id)
-        for update skip locked
-      ) x
-      where c.provider = 'apns'));
-  end if;
-  -- The update runs this trigger once more.
-  if exists (select from changed c where c.enabled and c.invalidated_at is null) then
-    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
-    where d.ctid = any (array(
-      select x.tid
-      from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
-      cross join lateral (
-        select o.ctid as tid from push.devices o
-        where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
-        order by o.registered_at desc, o.id desc
-        offset c_max
-      ) x
-      cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
-  end if;
+  delete from push.devices d
+  where d.ctid = any (array(
+    select x.tid
+    from changed c cross join lateral (
+      select x.ctid as tid from push.devices x
+      where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
+        and (x.registered_at, x.id) < (c.registered_at, c.id)
+      for update skip locked
+    ) x
+    where c.provider = 'apns'));
+  -- The update runs this trigger once more, usually for no rows.
+  update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
+  where d.ctid = any (array(
+    select x.tid
+    from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
+    cross join lateral (
+      select o.ctid as tid from push.devices o
+      where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
+      order by o.registered_at desc, o.id desc
+      offset c_max
+    ) x
+    cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   insert into push.follow_ups (outbox_id, why, is_urgent)
   select distinct u.outbox_id, 'failed', true
   from changed c cross join lateral (
@@ -4576,9 +4549,6 @@ declare
   v_granted text[];
   v_caller  name;
 begin
-  if push.acts_for_all() then
-    return null;
-  end if;
   foreach v_caller in array array[session_user] || case when current_setting('role') <> 'none'
     then array[current_setting('role')::name] else '{}' end
   loop
@@ -4593,17 +4563,12 @@ begin
       v_is_free := true;
     end if;
   end loop;
-  if v_apps is not null or v_is_free then
-    return v_apps;
-  end if;
-  -- The caller has none of push's roles: it called a SECURITY DEFINER function of another role, which cannot be determined.
-  -- If there are tenants, that role may be one.
-  if exists (select from pg_auth_members m where m.roleid = v_tenant
-    and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-  then
-    return push.granted_apps(v_caller);
-  end if;
-  return null;
+  -- A caller that has none of push's roles called a SECURITY DEFINER function of another role, which cannot be determined. If there are
+  -- tenants, that role may be one.
+  return case when v_apps is not null or v_is_free then v_apps
+    when exists (select from pg_auth_members m where m.roleid = v_tenant
+      and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+      then push.granted_apps(v_caller) end;
 end
 $$;
 
@@ -5510,23 +5475,20 @@ CREATE FUNCTION push.register_device(user_id text, app text, provider text, toke
 #variable_conflict use_column
 declare
   v_token constant text := push.channel_token(register_device.provider, register_device.token);
-  v_known push.devices;
 begin
-  if not push.acts_for_all() and not push.is_own(register_device.app) then
+  if not push.is_own(register_device.app) then
     perform push.refuse_app(register_device.app);
   end if;
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
   if register_device.provider = 'apns' then
-    select d.* into v_known from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests('apns', v_token)) and d.app = register_device.app and d.provider = 'apns'
-      order by d.token = v_token desc, d.registered_at desc limit 1;
-    if v_known.token <> v_token then
-      begin
-        update push.devices d set token = v_token where d.id = v_known.id;
-      exception when unique_violation then
-        null;  -- another session has just registered this text
-      end;
-    end if;
+    begin
+      update push.devices d set token = v_token where d.token <> v_token and d.id = (
+        select x.id from push.devices x
+        where sha256(x.token::bytea) = any (push.token_digests('apns', v_token)) and x.app = register_device.app and x.provider = 'apns'
+        order by x.token = v_token desc, x.registered_at desc limit 1);
+    exception when unique_violation then
+      null;  -- another session has just registered this text
+    end;
   end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
@@ -6621,7 +6583,7 @@ declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
   v_app   push.apps := (select a from push.apps a where a.app = v_call.app);
 begin
-  if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
+  if v_call.id is null or not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
     return;
   end if;

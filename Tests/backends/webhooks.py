@@ -150,7 +150,8 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     def register(host, digest):
         locked = gateway.execute("select push.set_webhooks(%s, array[%s, %s], array[%s, %s], '{null,null}')",
             (TENANTS, host, host, digest, digest)).fetchone()[0]
-        return locked, owner("select string_agg(url_digest || (on_until > now()), ' ' order by app) from push.webhook where app = any (%s)", TENANTS)
+        state = "select string_agg(url_digest || (on_until > now()), ' ' order by app) from push.webhook where app = any (%s)"
+        return locked, owner(state, TENANTS)
 
     check("a webhook that an operator has locked delays only itself", register("hook.example", "e"), (["tenant_a"], "dtrue etrue"))
     check("also one that is removed", register(None, None), (["tenant_a"], "dtrue efalse"))

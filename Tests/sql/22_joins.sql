@@ -98,6 +98,11 @@ select test.equal('recipients are not removed', pg_temp.change('[]'),
 select test.equal('nor replaced', pg_temp.change('["z"]'),
   'push.outbox: only state, answered_by and end_reason can be changed; enqueue another call (call k)');
 
+select test.equal('nor added past push.add_recipients: nobody would ring', pg_temp.change(jsonb_build_array(pg_temp.entry('a1'), 'reg')),
+  'push.outbox: only state, answered_by and end_reason can be changed; enqueue another call (call k)');
+select test.equal('who joins leaves no mark', pg_temp.join('k', '["reg"]') || ' ' || (select format('%s %s %s', o.state, o.ended_at, o.end_reason)
+  from push.outbox o where o.call_id = 'k'), '2 0 ringing  ');
+
 -- What is said of newcomers is about them alone.
 select push.enqueue_call('{"callId": "s", "from": "x"}', '[7, "nobody"]') \g /dev/null
 select test.equal('a good one: nothing is skipped', pg_temp.join('s', jsonb_build_array(pg_temp.entry('g1'))), '1 0');

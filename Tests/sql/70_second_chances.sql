@@ -532,7 +532,8 @@ select push.register_device('new', 'default', 'apns', pg_temp.hex('e07'), 'sandb
 select test.equal('after the end of a call no invite is made', pg_temp.invites('n4') ~ 'dead' and pg_temp.invites('n4') !~ 'e07', true);
 insert into push.devices (user_id, provider, token, platform, environment) values ('new-1', 'apns', pg_temp.hex('f01'), 'ios', 'sandbox'),
   ('new-2', 'apns', pg_temp.hex('f02'), 'ios', 'sandbox');
-select push.enqueue_call(jsonb_build_object('callId', 'n5', 'from', 'x', 'metadata', jsonb_build_object('m', repeat('m', 4200))), '["new-1", "new-2"]',
+select push.enqueue_call(jsonb_build_object('callId', 'n5', 'from', 'x', 'metadata', jsonb_build_object('m', repeat('m', 4200))),
+  '["new-1", "new-2"]',
   ring_seconds => 600), pg_temp.claim_all(:g1), pg_temp.settle('n5', '{0,1}', 4), test.follow() \g /dev/null
 select push.register_device('new-1', 'default', 'expo', 'ExponentPushToken[chance-f03]', platform => 'android'),
   push.register_device('new-2', 'default', 'apns', pg_temp.hex('f04'), 'sandbox', 'ios'), test.follow() \g /dev/null

@@ -20,8 +20,8 @@ declare
     when not v_is_erasing and ((new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
         or new.payload is distinct from old.payload
-        -- push.add_recipients adds to them.
-        or new.recipients is distinct from old.recipients and not new.recipients @> old.recipients)
+        -- push.add_recipients marks its change so: below, the mark is removed. Others would ring nobody.
+        or new.recipients is distinct from old.recipients and new.ended_at is distinct from 'infinity')
       then ': only state, answered_by and end_reason can be changed; enqueue another call'
     when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
       then '.state: must be answered, ended or missed'
@@ -51,7 +51,8 @@ begin
   return new;
 end
 $$;
-comment on function push.check_call is 'lets a call end once, and refuses any other change, except those of push.erase_user';
+comment on function push.check_call is
+  'lets a call end once, and refuses any other change, except those of push.erase_user and push.add_recipients';
 
 create or replace trigger check_call before update on push.outbox for each row execute function push.check_call();
 
@@ -73,8 +74,7 @@ begin
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
       -- A user who is erased has not declined, or not now.
       and s.user_id <> '[erased]' and not s.said ? 'erases'
-    on conflict do nothing;
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    union all
     select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
       'call.' || n.state, n.id, n.answered_by, n.ended_at, push.call_data(row(n.*)::push.outbox)
     from new_calls n join old_calls o on o.id = n.id cross join lateral push.hook_of(n.app, 'call.' || n.state)
@@ -204,8 +204,7 @@ create or replace function push.decline_call(
 ) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_id  bigint := push.find_call(call_id, app, coalesce(user_id, ''));
-  v_app text := (select o.app from push.outbox o where o.id = v_id);
+  v_id bigint := push.find_call(call_id, app, coalesce(user_id, ''));
 begin
   if coalesce(reason not in ('declined', 'busy', 'connection_failed'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined, busy or connection_failed',
@@ -213,7 +212,7 @@ begin
   end if;
   update push.outbox o
     set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
-      'at', clock_timestamp(), 'device', push.device_token(v_app, decline_call.device)))
+      'at', clock_timestamp(), 'device', push.device_token(o.app, decline_call.device)))
     where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
   return found;
 end

@@ -47,37 +47,33 @@ declare
   -- Whatever looks up the devices of a user costs as much as there are.
   c_max constant int := 100;
 begin
-  -- An upsert runs both triggers.
+  -- An upsert runs both triggers, and the update below this one.
   if not exists (select from changed) then
     return null;
   end if;
   -- An APNs token that was registered in other letters before.
-  if exists (select from changed c where c.provider = 'apns') then
-    delete from push.devices d
-    where d.ctid = any (array(
-      select x.tid
-      from changed c cross join lateral (
-        select x.ctid as tid from push.devices x
-        where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
-          and (x.registered_at, x.id) < (c.registered_at, c.id)
-        for update skip locked
-      ) x
-      where c.provider = 'apns'));
-  end if;
-  -- The update runs this trigger once more.
-  if exists (select from changed c where c.enabled and c.invalidated_at is null) then
-    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
-    where d.ctid = any (array(
-      select x.tid
-      from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
-      cross join lateral (
-        select o.ctid as tid from push.devices o
-        where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
-        order by o.registered_at desc, o.id desc
-        offset c_max
-      ) x
-      cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
-  end if;
+  delete from push.devices d
+  where d.ctid = any (array(
+    select x.tid
+    from changed c cross join lateral (
+      select x.ctid as tid from push.devices x
+      where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
+        and (x.registered_at, x.id) < (c.registered_at, c.id)
+      for update skip locked
+    ) x
+    where c.provider = 'apns'));
+  -- The update runs this trigger once more, usually for no rows.
+  update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
+  where d.ctid = any (array(
+    select x.tid
+    from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
+    cross join lateral (
+      select o.ctid as tid from push.devices o
+      where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
+      order by o.registered_at desc, o.id desc
+      offset c_max
+    ) x
+    cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   insert into push.follow_ups (outbox_id, why, is_urgent)
   select distinct u.outbox_id, 'failed', true
   from changed c cross join lateral (
@@ -113,23 +109,20 @@ language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_token constant text := push.channel_token(register_device.provider, register_device.token);
-  v_known push.devices;
 begin
-  if not push.acts_for_all() and not push.is_own(register_device.app) then
+  if not push.is_own(register_device.app) then
     perform push.refuse_app(register_device.app);
   end if;
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
   if register_device.provider = 'apns' then
-    select d.* into v_known from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests('apns', v_token)) and d.app = register_device.app and d.provider = 'apns'
-      order by d.token = v_token desc, d.registered_at desc limit 1;
-    if v_known.token <> v_token then
-      begin
-        update push.devices d set token = v_token where d.id = v_known.id;
-      exception when unique_violation then
-        null;  -- another session has just registered this text
-      end;
-    end if;
+    begin
+      update push.devices d set token = v_token where d.token <> v_token and d.id = (
+        select x.id from push.devices x
+        where sha256(x.token::bytea) = any (push.token_digests('apns', v_token)) and x.app = register_device.app and x.provider = 'apns'
+        order by x.token = v_token desc, x.registered_at desc limit 1);
+    exception when unique_violation then
+      null;  -- another session has just registered this text
+    end;
   end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
@@ -152,15 +145,11 @@ comment on function push.register_device is
 
 create or replace function push.enable_device(app text, provider text, token text, enabled boolean default true) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  v_token text := push.channel_token(enable_device.provider, enable_device.token);
 begin
-  if not push.acts_for_all() and not push.is_own(enable_device.app) then
-    return false;
-  end if;
   update push.devices d set enabled = coalesce(enable_device.enabled, true)
-    where sha256(d.token::bytea) = any (push.token_digests(enable_device.provider, v_token)) and d.app = enable_device.app
-      and d.provider = enable_device.provider;
+    where sha256(d.token::bytea) = any (
+        push.token_digests(enable_device.provider, push.channel_token(enable_device.provider, enable_device.token)))
+      and d.app = enable_device.app and d.provider = enable_device.provider and push.is_own(enable_device.app);
   return found;
 end
 $$;
@@ -170,17 +159,10 @@ comment on function push.enable_device is
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  if drop_device.provider = 'webpush' then
-    drop_device.token := coalesce(push.webpush_token(drop_device.token), drop_device.token);
-  end if;
-  -- The cast to bytea would read a backslash as an escape, and its error would show the text after it. No token has a
-  -- backslash.
-  if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
-    return false;
-  end if;
   delete from push.devices d
-    where sha256(d.token::bytea) = any (push.token_digests(drop_device.provider, drop_device.token)) and d.app = drop_device.app
-      and d.provider = drop_device.provider;
+    where sha256(d.token::bytea) = any (
+        push.token_digests(drop_device.provider, push.channel_token(drop_device.provider, drop_device.token)))
+      and d.app = drop_device.app and d.provider = drop_device.provider and push.is_own(drop_device.app);
   return found;
 end
 $$;

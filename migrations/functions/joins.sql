@@ -97,7 +97,7 @@ begin
     perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - v_known]]::bigint[]);
   end if;
   deliveries := push.ring_newcomers(v_call, add_recipients.recipients, v_all);
-  update push.outbox o set recipients = v_all where o.id = v_call.id and jsonb_array_length(v_all) > v_known;
+  update push.outbox o set recipients = v_all, ended_at = 'infinity' where o.id = v_call.id and jsonb_array_length(v_all) > v_known;
   skipped_recipients := (
     select coalesce(jsonb_agg(jsonb_build_object('userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
     from push.skipped_recipients(v_call.id) s

@@ -69,7 +69,7 @@ declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
   v_app   push.apps := (select a from push.apps a where a.app = v_call.app);
 begin
-  if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
+  if v_call.id is null or not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
     return;
   end if;

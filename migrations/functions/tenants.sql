@@ -42,9 +42,6 @@ declare
   v_granted text[];
   v_caller  name;
 begin
-  if push.acts_for_all() then
-    return null;
-  end if;
   foreach v_caller in array array[session_user] || case when current_setting('role') <> 'none'
     then array[current_setting('role')::name] else '{}' end
   loop
@@ -59,17 +56,12 @@ begin
       v_is_free := true;
     end if;
   end loop;
-  if v_apps is not null or v_is_free then
-    return v_apps;
-  end if;
-  -- The caller has none of push's roles: it called a SECURITY DEFINER function of another role, which cannot be determined.
-  -- If there are tenants, that role may be one.
-  if exists (select from pg_auth_members m where m.roleid = v_tenant
-    and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-  then
-    return push.granted_apps(v_caller);
-  end if;
-  return null;
+  -- A caller that has none of push's roles called a SECURITY DEFINER function of another role, which cannot be determined. If there are
+  -- tenants, that role may be one.
+  return case when v_apps is not null or v_is_free then v_apps
+    when exists (select from pg_auth_members m where m.roleid = v_tenant
+      and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+      then push.granted_apps(v_caller) end;
 end
 $$;
 comment on function push.own_apps is 'the apps that a member of push_tenant may act for; null: every app';
@@ -85,15 +77,10 @@ end
 $$;
 comment on function push.granted_apps is 'the apps that were granted to a role, or to roles that it is a member of';
 
-create or replace function push.is_own(p_app text) returns boolean
-language plpgsql stable set search_path = push, pg_temp as $$
-declare
-  v_own text[] := push.own_apps();
-begin
-  return v_own is null or coalesce(p_app = any (v_own), false);
-end
-$$;
-comment on function push.is_own is 'whether the caller may act for an app; callers check push.acts_for_all first';
+-- push.own_apps is called again only if it returned null.
+create or replace function push.is_own(p_app text) returns boolean language sql stable as
+$$ select push.acts_for_all() or coalesce(p_app = any (push.own_apps()), push.own_apps() is null) $$;
+comment on function push.is_own is 'whether the caller may act for an app';
 
 create or replace function push.refuse_app(p_app text) returns void language plpgsql set search_path = push, pg_temp as $$
 begin
@@ -114,31 +101,28 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_role  oid := (select r.oid from pg_roles r where r.rolname = grant_app.role);
   v_moved boolean := false;
+  -- What is wrong, and what to do.
+  v_fault text[] := case
+    when v_role is null then array[format('role: there is no role %s', left(grant_app.role, 64)), 'Make it first: create role ... login.']
+    when not coalesce(push.is_app(grant_app.app), false)
+      then array['app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores', 'The gateways'' configuration names them.']
+    when to_regrole('push_tenant') is null
+      then array['role push_tenant is missing', 'Have it created with NOLOGIN, then: select push.grant_roles();']
+    when grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway')
+      then array[format('role: %s is a role of push-gateway itself', grant_app.role), 'Name a login, or a group of your own.']
+    when has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage')
+      then array[format('role: %s acts for every app: it is a superuser or the schema''s owner, or has push_gateway', grant_app.role),
+        'Give the backend a role of its own.']
+    when pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member')
+      then array[format('role: %s has push_ops or push_keys, which act for every app', grant_app.role), 'Give the backend a role of its own.']
+    when (select r.rolcreaterole from pg_roles r where r.oid = v_role)
+      then array[format('role: %s may create roles, and so give itself the rights of others', grant_app.role),
+        format('alter role %I nocreaterole;', grant_app.role)]
+  end;
 begin
-  if v_role is null then
-    raise exception using errcode = 'undefined_object', message = format('role: there is no role %s', left(grant_app.role, 64)),
-      hint = 'Make it first: create role ... login.';
-  elsif not coalesce(push.is_app(grant_app.app), false) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
-  elsif to_regrole('push_tenant') is null then
-    raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
-      hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
-  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway') then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s is a role of push-gateway itself; name a login, or a group of your own', grant_app.role);
-  elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s acts for every app: it is a superuser or the schema''s owner, or has push_gateway', grant_app.role),
-      hint = 'Give the backend a role of its own.';
-  elsif pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member') then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s has push_ops or push_keys, which act for every app', grant_app.role),
-      hint = 'Give the backend a role of its own.';
-  elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s may create roles, and so give itself the rights of others', grant_app.role),
-      hint = format('alter role %I nocreaterole;', grant_app.role);
+  if v_fault is not null then
+    raise exception using message = v_fault[1], hint = v_fault[2],
+      errcode = case when v_role is null or to_regrole('push_tenant') is null then 'undefined_object' else 'invalid_parameter_value' end;
   end if;
   if exists (select from pg_auth_members m where m.member = v_role and m.roleid = to_regrole('push_enqueuer')) then
     execute format('revoke push_enqueuer from %I', grant_app.role);

@@ -364,11 +364,12 @@ comment on function push.refuse is 'raises the error for a fault; null: neither 
 -- a table with rows is not validated: the former one was narrower, and a scan would stop every registration meanwhile.
 do $$
 declare
-  v_check record;
-  v_rows  boolean;
+  v_change text;
 begin
-  for v_check in
-    select w.* from (values
+  for v_change in
+    select format('alter table push.%I drop constraint if exists %I, add constraint %2$I check (%s)%s', w.relation, w.name, w.condition,
+      case when pg_relation_size(format('push.%I', w.relation)::regclass) > 0 then ' not valid' end)
+    from (values
       ('lane', 'lane_provider_known', 'push.is_channel(provider)'),
       ('apps', 'apps_providers_known', '(providers <@ push.channels())'),
       ('devices', 'devices_provider_known', 'push.is_channel(provider)'),
@@ -377,12 +378,10 @@ begin
       ('quarantined_tokens', 'quarantined_tokens_provider_known', 'push.is_channel(provider)')
     ) w(relation, name, condition)
     where not exists (select from pg_constraint c
-      where c.conrelid = ('push.' || w.relation)::regclass and c.conname = w.name
+      where c.conrelid = format('push.%I', w.relation)::regclass and c.conname = w.name
         and pg_get_constraintdef(c.oid) ~ '\m(is_channel|channels|is_platform)\(')
   loop
-    execute format('select exists (select from push.%I)', v_check.relation) into v_rows;
-    execute format('alter table push.%I drop constraint if exists %I, add constraint %I check (%s)%s', v_check.relation,
-      v_check.name, v_check.name, v_check.condition, case when v_rows then ' not valid' else '' end);
+    execute v_change;
   end loop;
 end
 $$;
