@@ -3421,7 +3421,7 @@ begin
   select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
   on conflict (sha256(token::bytea), app, provider) do nothing;
   get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.provider,
+  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.channel,
     jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
   return v_moved;
 end
@@ -4489,9 +4489,10 @@ begin
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
-  v_note := case when p_paused then coalesce(v_said, case when v_paused then v_note end) end;
-  update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp()
-    where l.app = p_app and p_provider in (l.provider, l.channel) and (l.paused <> p_paused or l.note is distinct from v_note);
+  v_note := case when p_paused then coalesce(v_said, v_note) end;
+  update push.lane l set paused = p_paused, note = case when p_paused then coalesce(v_said, l.note) end, updated_at = clock_timestamp()
+    where l.app = p_app and p_provider in (l.provider, l.channel)
+      and (l.paused <> p_paused or l.note is distinct from case when p_paused then coalesce(v_said, l.note) end);
   perform push.ring_doorbell() where changed and not p_paused;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
@@ -5752,29 +5753,33 @@ CREATE FUNCTION push.resume_invalidation(app text, provider text, apply boolean 
 #variable_conflict use_column
 declare
   c_tokens   constant int := 10000;
-  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
+  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 16);
+  v_lanes    smallint[];
+  v_provider text;
+  v_services text[];
   v_held_at  timestamptz;
   v_token    text[];
   v_since    timestamptz[];
   v_reason   text[];
 begin
-  perform from push.lane l where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
-    order by l.id for no key update;
-  select min(l.id), min(l.invalidation_held_at) into lane, v_held_at from push.lane l
-    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider;
-  if lane is null then
+  select array_agg(l.id), min(l.invalidation_held_at), min(l.provider), array_agg(l.service)
+    into v_lanes, v_held_at, v_provider, v_services
+    from (select l.* from push.lane l where l.app = resume_invalidation.app and resume_invalidation.provider in (l.provider, l.channel)
+      order by l.id for no key update) l;
+  if v_lanes is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
+  lane := v_lanes[1];
   was_held := v_held_at is not null;
   update push.lane l set invalidation_held_at = null, invalidation_note = null, updated_at = clock_timestamp()
-    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider and l.invalidation_held_at is not null;
+    where l.id = any (v_lanes) and l.invalidation_held_at is not null;
   with gone as (
     delete from push.quarantined_tokens q
     where q.ctid = any (array(
       select x.ctid from push.quarantined_tokens x
-      where x.app = resume_invalidation.app and x.provider = resume_invalidation.provider
+      where x.app = resume_invalidation.app and x.provider = v_provider and push.push_service(v_provider, x.token) = any (v_services)
       limit c_tokens))
     returning q.token, q.since, q.reason
   )
@@ -5792,12 +5797,12 @@ begin
       coalesce('on hold since ' || to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'it was not on hold'),
       cardinality(v_token), case when apply then invalidated || ' were' else 'none was' end, forgotten,
       case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
-          where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
+          where q.app = resume_invalidation.app and q.provider = v_provider and push.push_service(v_provider, q.token) = any (v_services))
         then '; more are quarantined: run it again' else '' end)
     end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
-  perform push.notify('push_control', 'resume ' || lane);
+  perform push.notify('push_control', 'resume ' || l) from unnest(v_lanes) l;
   return next;
 end
 $$;
@@ -7575,7 +7580,8 @@ CASE service
     ELSE ('/'::text || service)
 END)) STORED,
     CONSTRAINT lane_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
-    CONSTRAINT lane_provider_known CHECK (push.is_channel(provider))
+    CONSTRAINT lane_provider_known CHECK (push.is_channel(provider)),
+    CONSTRAINT lane_service_known CHECK ((service = ANY (push.push_services(provider))))
 );
 
 COMMENT ON TABLE push.lane IS 'one app and provider: deliveries of different lanes never wait for one another';
@@ -7856,7 +7862,7 @@ COMMENT ON COLUMN push.escalations.user_id IS 'the backend''s id of the user';
 
 CREATE VIEW push.failures AS
  SELECT l.app,
-    l.provider,
+    l.channel AS provider,
         CASE f.kind
             WHEN 0 THEN 'invite'::text
             WHEN 1 THEN 'cancel'::text
@@ -7893,7 +7899,7 @@ COMMENT ON VIEW push.failures IS 'deliveries that failed or were late in the las
 
 COMMENT ON COLUMN push.failures.app IS 'name of the app';
 
-COMMENT ON COLUMN push.failures.provider IS 'apns, fcm or another of push.channels()';
+COMMENT ON COLUMN push.failures.provider IS 'provider and push service: apns, webpush/google';
 
 COMMENT ON COLUMN push.failures.kind IS 'invite, cancel, missed_call or notification';
 
@@ -8754,7 +8760,7 @@ COMMENT ON COLUMN push.stuck.gateway IS 'push.replicas.id of the replica that ha
 
 CREATE VIEW push.summary AS
  SELECT l.app,
-    l.provider,
+    l.channel AS provider,
         CASE d.kind
             WHEN 0 THEN 'invite'::text
             WHEN 1 THEN 'cancel'::text
@@ -8771,13 +8777,13 @@ CREATE VIEW push.summary AS
     (min(d.first_deadline) - now()) AS least_left
    FROM (push.count_owed() d(lane, kind, state, owner, count, oldest, first_deadline)
      LEFT JOIN push.lane l ON ((l.id = d.lane)))
-  GROUP BY l.app, l.provider, d.kind, d.state;
+  GROUP BY l.app, l.channel, d.kind, d.state;
 
 COMMENT ON VIEW push.summary IS 'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by the number of lanes are estimates, rounded to three digits (push.count_owed)';
 
 COMMENT ON COLUMN push.summary.app IS 'name of the app';
 
-COMMENT ON COLUMN push.summary.provider IS 'apns, fcm or another of push.channels()';
+COMMENT ON COLUMN push.summary.provider IS 'provider and push service: apns, webpush/google';
 
 COMMENT ON COLUMN push.summary.kind IS 'invite, cancel, missed_call or notification';
 

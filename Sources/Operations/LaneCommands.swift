@@ -1,20 +1,33 @@
 // `push-gateway lanes`, and the changes to a lane: `pause`, `resume`, `resume-invalidation`.
 
-public import ArgumentParser
+package import ArgumentParser
 import Console
 internal import Providers
 import Queue
 import Runtime
 
-extension ProviderKind: ExpressibleByArgument {}  // as public as ProviderKind is, hence the imports
+/// A provider, or one of several services behind it: `apns`, `webpush/google`.
+struct ChannelArgument: ExpressibleByArgument, CustomStringConvertible {
+  let description: String
+
+  init?(argument: String) {
+    let channels = ProviderKind.allCases.flatMap { kind in
+      [kind.rawValue] + kind.services.compactMap { $0.map { "\(kind.rawValue)/\($0.rawValue)" } }
+    }
+    guard channels.contains(argument) else { return nil }
+    description = argument
+  }
+
+  static var allValueStrings: [String] { ProviderKind.allCases.map(\.rawValue) }
+}
 
 /// The arguments that name a lane.
 struct LaneArguments: ParsableArguments {
   @Argument(help: "Name of the app.")
   var app: String
 
-  @Argument(help: "Name of the provider.")
-  var provider: ProviderKind
+  @Argument(help: "Name of the provider; webpush/google is one push service of browsers.")
+  var provider: ChannelArgument
 
   /// An intervention in this lane.
   ///
@@ -24,7 +37,7 @@ struct LaneArguments: ParsableArguments {
   ) -> Intervention {
     Intervention(function) {
       $0.append(app)
-      $0.append(provider.rawValue)
+      $0.append(provider.description)
       parameters(&$0)
     } diagnose: { connection in
       let rows = try await connection.query(Self.names)
@@ -33,7 +46,7 @@ struct LaneArguments: ParsableArguments {
   }
 
   private func missing(among lanes: [String]) -> CommandFailure {
-    let lane = "\(app)/\(provider.rawValue)"
+    let lane = "\(app)/\(provider)"
     return CommandFailure(
       "there is no lane \(lane)" + Suggestion.text(for: lane, among: lanes)
         + (lanes.isEmpty
@@ -41,7 +54,8 @@ struct LaneArguments: ParsableArguments {
   }
 
   private static let names = PostgresStatement(
-    name: "lane_names", sql: "select distinct app || '/' || provider from push.lanes order by 1")
+    name: "lane_names", sql: "select distinct app || '/' || unnest(array[provider, channel]) from push.lanes order by 1"
+  )
 }
 
 package struct LanesCommand: AsyncParsableCommand {

@@ -27,12 +27,12 @@ import Testing
   }
 
   @Test(
-    "an outcome that concerns only one of the lane's services never opens the circuit",
+    "an outcome that does not concern the lane never opens the circuit",
     arguments: [
       PushOutcome.unauthorized(reason: "HTTP403"), .unavailable(reason: "HTTP503", after: nil),
       .unknown(reason: "ConnectionLost"), .unknown(reason: "TimedOut"),
     ])
-  func originOnly(_ outcome: PushOutcome) throws {
+  func tokenOnly(_ outcome: PushOutcome) throws {
     for concernsLane in [true, false] {
       var rig = try MachineRig.open()
       try rig.bring((1...30).map { rig.delivery($0) })
@@ -40,6 +40,26 @@ import Testing
       let isOpened = Self.told(&rig).contains { if case .circuitOpened = $0 { true } else { false } }
       #expect(isOpened == concernsLane)
     }
+  }
+
+  @Test("tokens whose pushes fail while others work open the circuit once, and never again")
+  func ownFailures() throws {
+    var rig = try MachineRig.open()
+    var openings: [Int] = []
+    for round in Int64(1)...4 {
+      try rig.bring([
+        rig.delivery(round * 10, token: "bad-token-0123456789-a"),
+        rig.delivery(round * 10 + 1, token: "bad-token-0123456789-b"),
+      ])
+      rig.answer(rig.sends(), .unavailable(reason: "HTTP503", after: nil))
+      openings.append(Self.told(&rig).count)
+      rig.live(.milliseconds(1_100))
+      try rig.bring([rig.delivery(round * 10 + 2)])
+      rig.answer(rig.sends())
+      _ = Self.told(&rig)
+      rig.live(.milliseconds(100))
+    }
+    #expect(openings == [1, 0, 0, 0])
   }
 
   @Test("a dispatcher that is told of an open circuit claims nothing until it is over, or is told that it closed")

@@ -66,17 +66,19 @@ struct RetryPolicyTests {
     #expect(putOff(by: .seconds(60)) == .settle(.expired, reason: "HTTP503"))
   }
 
-  @Test("what refuses our credentials for one token has three tries, and for all as many as the time allows")
+  @Test(
+    "what refuses our credentials for one token, and not for others, has three tries; otherwise as many as the time allows"
+  )
   func unauthorized() {
     for (isRing, attempts) in [(true, 2), (true, 3), (false, 2), (false, 3)] {
-      let decide = { (concernsLane: Bool) in
+      let decide = { (isOwnFailure: Bool) in
         policy.disposition(
-          of: .unauthorized(reason: "HTTP403"), attempts: attempts, isRing: isRing, concernsLane: concernsLane,
+          of: .unauthorized(reason: "HTTP403"), attempts: attempts, isRing: isRing, isOwnFailure: isOwnFailure,
           deadline: now + .seconds(60), answeredAt: now, random: 0.5)
       }
       let isDead = { $0 == Disposition.settle(.dead, reason: "HTTP403") }
-      #expect(isDead(decide(false)) == (attempts == 3))
-      #expect(!isDead(decide(true)))
+      #expect(isDead(decide(true)) == (attempts == 3))
+      #expect(!isDead(decide(false)))
     }
   }
 

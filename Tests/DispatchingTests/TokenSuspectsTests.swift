@@ -48,13 +48,13 @@ import Testing
       for _ in 1...5 {
         send(&suspects, 1, isAnswered: false, now)
         let losses = suspects.losses(of: [1], now)
-        seen.append(losses.isAtFault ? "at fault" : losses.isMarked ? "marked" : losses.isSuspect ? "suspect" : "")
+        seen.append(losses.isAtFault ? "at fault" : losses.isSuspect ? "suspect" : "")
         send(&suspects, 2, isAnswered: othersAreAnswered, now)
       }
       #expect(
         seen
           == (othersAreAnswered
-            ? ["", "marked", "marked", "marked", "at fault"] : [""] + Array(repeating: "suspect", count: 4)))
+            ? ["", "suspect", "suspect", "suspect", "at fault"] : [""] + Array(repeating: "suspect", count: 4)))
     }
   }
 
@@ -63,20 +63,41 @@ import Testing
     let now = Instant(nanoseconds: 0)
     for token in [UInt8](1...2) {
       for _ in 1...2 { send(&suspects, token, isAnswered: false, now) }
-      suspects.note(.sandbox, of: [token], now)
+      suspects.note(.sandbox, isProven: true, of: [token], now)
     }
     send(&suspects, 1, isAnswered: true, now)
     #expect(!suspects.losses(of: [1], now).isSuspect && suspects.losses(of: [2], now).isSuspect)
     #expect(!suspects.losses(of: [2], now + TokenSuspects.life).isSuspect)
-    #expect((1...2).allSatisfy { suspects.environment(of: [$0]) == .sandbox } && suspects.environment(of: [3]) == nil)
+    #expect(
+      (1...2).allSatisfy { suspects.environment(of: [$0])?.environment == .sandbox }
+        && suspects.environment(of: [3]) == nil)
   }
 
   @Test func `at most 1,024 tokens are remembered: the one that failed longest ago is forgotten`() {
     var suspects = TokenSuspects()
     for number in 0...TokenSuspects.countMax {
       let token = [UInt8(number & 255), UInt8(number >> 8)]
-      suspects.note(.sandbox, of: token[...], Instant(nanoseconds: Int64(number)))
+      suspects.note(.sandbox, isProven: true, of: token[...], Instant(nanoseconds: Int64(number)))
     }
-    #expect(suspects.environment(of: [0, 0]) == nil && suspects.environment(of: [1, 0]) == .sandbox)
+    #expect(suspects.environment(of: [0, 0]) == nil && suspects.environment(of: [1, 0])?.isProven == true)
+  }
+
+  @Test func `failures of a token are its own from the second on before which others have worked`() {
+    let now = Instant(nanoseconds: 0)
+    var suspects = TokenSuspects()
+    func areItsOwn() -> [Bool] {
+      let failures = suspects.failures(of: [1], now)
+      return [failures.areItsOwn, failures.isLastItsOwn]
+    }
+    suspects.didFail([1], now)
+    suspects.didFail([1], now)
+    #expect(areItsOwn() == [false, false], "nobody has worked: the provider may be ill")
+    suspects.didWork([2])
+    suspects.didFail([1], now)
+    #expect(areItsOwn() == [true, true])
+    suspects.didFail([1], now)
+    #expect(areItsOwn() == [true, false], "nobody has worked since")
+    suspects.didWork([1])
+    #expect(areItsOwn() == [false, false])
   }
 }

@@ -22,9 +22,11 @@ create function pg_temp.past(p_call text) returns text language sql as $$
 -- Gateways continue the erasures, later.
 create function pg_temp.go_on() returns void language plpgsql as $$
 begin
-  update push.erasure set looked_at = looked_at - interval '1 minute';
+  -- One run has half a second.
   for i in 1..100 loop
-    exit when not push.finish_erasures();
+    update push.erasure set looked_at = looked_at - interval '1 minute';
+    exit when not push.finish_erasures() and not exists (
+      select from push.erasure e where e.finished_at is null and (e.scanned_at is null or e.found <> '{}'));
   end loop;
 end $$;
 

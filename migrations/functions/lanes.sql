@@ -12,6 +12,10 @@ begin
       add constraint lane_app_provider_service unique (app, provider, service);
     -- Only a version between two releases had such a lane.
     update push.lane set service = 'google' where provider = 'webpush';
+    insert into push.lane (app, provider, service, paused, note, invalidation_held_at, invalidation_note)
+      select l.app, l.provider, s.name, l.paused, l.note, l.invalidation_held_at, l.invalidation_note
+      from push.lane l cross join unnest(push.push_services('webpush')) s(name) where l.provider = 'webpush' and s.name <> l.service;
+    alter table push.lane add constraint lane_service_known check (service = any (push.push_services(provider)));
   end if;
 end
 $$;
@@ -167,9 +171,10 @@ begin
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
-  v_note := case when p_paused then coalesce(v_said, case when v_paused then v_note end) end;
-  update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp()
-    where l.app = p_app and p_provider in (l.provider, l.channel) and (l.paused <> p_paused or l.note is distinct from v_note);
+  v_note := case when p_paused then coalesce(v_said, v_note) end;
+  update push.lane l set paused = p_paused, note = case when p_paused then coalesce(v_said, l.note) end, updated_at = clock_timestamp()
+    where l.app = p_app and p_provider in (l.provider, l.channel)
+      and (l.paused <> p_paused or l.note is distinct from case when p_paused then coalesce(v_said, l.note) end);
   perform push.ring_doorbell() where changed and not p_paused;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'

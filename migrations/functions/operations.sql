@@ -32,15 +32,16 @@ comment on function push.oldest_ringing is
   'at most 100 rows of each lane';
 
 create or replace view push.summary as
-select l.app, l.provider,
+select l.app, l.channel as provider,
   case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
   case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
   sum(d.count)::bigint as count, now() - min(d.oldest) as oldest_age, min(d.first_deadline) - now() as least_left
 from push.count_owed() d left join push.lane l on l.id = d.lane
-group by l.app, l.provider, d.kind, d.state;
+group by l.app, l.channel, d.kind, d.state;
 comment on view push.summary is
   'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by '
   'the number of lanes are estimates, rounded to three digits (push.count_owed)';
+comment on column push.summary.provider is 'provider and push service: apns, webpush/google';
 comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
 comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next attempt)';
 comment on column push.summary.count is 'number of deliveries';
@@ -89,7 +90,7 @@ comment on column push.stuck.gateway is 'push.replicas.id of the replica that ha
 
 -- The example is looked up once for each row shown; sorting all failures of an hour for it took a second.
 create or replace view push.failures as
-select l.app, l.provider,
+select l.app, l.channel as provider,
   case f.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
   case f.outcome when 1 then 'delivered_late' when 3 then 'expired' else 'dead' end as outcome,
   coalesce(f.reason, 'Late') as reason, f.count, f.last_at, x.call_id as example_call_id, x.device as example_device
@@ -109,6 +110,7 @@ cross join lateral (
 ) x;
 comment on view push.failures is
   'deliveries that failed or were late in the last hour, by reason, with the last of each as an example';
+comment on column push.failures.provider is 'provider and push service: apns, webpush/google';
 comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
 comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
 comment on column push.failures.reason is 'the reason, from the provider or from the gateway';

@@ -141,7 +141,7 @@ begin
   select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
   on conflict (sha256(token::bytea), app, provider) do nothing;
   get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.provider,
+  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.channel,
     jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
   return v_moved;
 end
@@ -157,29 +157,33 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   c_tokens   constant int := 10000;
-  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
+  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 16);
+  v_lanes    smallint[];
+  v_provider text;
+  v_services text[];
   v_held_at  timestamptz;
   v_token    text[];
   v_since    timestamptz[];
   v_reason   text[];
 begin
-  perform from push.lane l where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
-    order by l.id for no key update;
-  select min(l.id), min(l.invalidation_held_at) into lane, v_held_at from push.lane l
-    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider;
-  if lane is null then
+  select array_agg(l.id), min(l.invalidation_held_at), min(l.provider), array_agg(l.service)
+    into v_lanes, v_held_at, v_provider, v_services
+    from (select l.* from push.lane l where l.app = resume_invalidation.app and resume_invalidation.provider in (l.provider, l.channel)
+      order by l.id for no key update) l;
+  if v_lanes is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
+  lane := v_lanes[1];
   was_held := v_held_at is not null;
   update push.lane l set invalidation_held_at = null, invalidation_note = null, updated_at = clock_timestamp()
-    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider and l.invalidation_held_at is not null;
+    where l.id = any (v_lanes) and l.invalidation_held_at is not null;
   with gone as (
     delete from push.quarantined_tokens q
     where q.ctid = any (array(
       select x.ctid from push.quarantined_tokens x
-      where x.app = resume_invalidation.app and x.provider = resume_invalidation.provider
+      where x.app = resume_invalidation.app and x.provider = v_provider and push.push_service(v_provider, x.token) = any (v_services)
       limit c_tokens))
     returning q.token, q.since, q.reason
   )
@@ -197,12 +201,12 @@ begin
       coalesce('on hold since ' || to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'it was not on hold'),
       cardinality(v_token), case when apply then invalidated || ' were' else 'none was' end, forgotten,
       case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
-          where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
+          where q.app = resume_invalidation.app and q.provider = v_provider and push.push_service(v_provider, q.token) = any (v_services))
         then '; more are quarantined: run it again' else '' end)
     end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
-  perform push.notify('push_control', 'resume ' || lane);
+  perform push.notify('push_control', 'resume ' || l) from unnest(v_lanes) l;
   return next;
 end
 $$;

@@ -46,7 +46,13 @@ extension DispatcherMachine {
       }
       scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
       let entry = HeldDelivery(delivery, lane: lane)
-      if let environment = suspects[lane].environment(of: delivery.token) { entry.environment = environment }
+      if let known = suspects[lane].environment(of: delivery.token), known.environment != delivery.environment {
+        if known.isProven {
+          entry.environment = known.environment
+        } else {
+          entry.suspect(.tokenInvalid(reason: Self.badDeviceToken, since: nil), isNextCounted: false)
+        }
+      }
       if let former = held.insert(entry), !replaces(former, entry) {
         scheduler.didFinish(delivery.lane)
         continue

@@ -207,12 +207,14 @@ extension DispatcherMachine {
     apply(
       outcome, of: entry.delivery.token, on: result.connection,
       unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane,
-      concernsLane: result.concernsLane && !losses(of: entry, now).isMarked, now)
+      concernsLane: result.concernsLane, now)
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
       isAtFault: losses(of: entry, now).isAtFault,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
-      isRing: entry.isRing, concernsLane: result.concernsLane, deadline: entry.delivery.deadline,
+      isRing: entry.isRing,
+      isOwnFailure: suspects[entry.lane].failures(of: entry.delivery.token, now).isLastItsOwn,
+      deadline: entry.delivery.deadline,
       answeredAt: result.answeredAt,
       random: random.nextFraction())
     switch disposition {
@@ -251,7 +253,7 @@ extension DispatcherMachine {
     let said: PushOutcome
     if case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, entry.firstEnvironmentOutcome == nil {
       said = .rejected(reason: Self.badDeviceToken)
-      suspects[entry.lane].note(entry.environment.other, of: entry.delivery.token, now)
+      suspects[entry.lane].note(entry.environment.other, isProven: false, of: entry.delivery.token, now)
     } else {
       said = result.outcome
     }
@@ -313,7 +315,7 @@ extension DispatcherMachine {
       let delivery = entry.delivery
       writer.correct(
         EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment), now)
-      suspects[entry.lane].note(entry.environment, of: delivery.token, now)
+      suspects[entry.lane].note(entry.environment, isProven: true, of: delivery.token, now)
       log(
         .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
       return result.outcome
@@ -371,12 +373,17 @@ extension DispatcherMachine {
         scheduler.throttle(id, until: now + pause)
         actions.append(.tell(lane: index, .throttled(until: now + pause)))
       }
-    case .unknown where !concernsLane, .unavailable where !concernsLane, .unauthorized where !concernsLane: return
     case .unknown(PushOutcome.connectionLostReason):
       answer = connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .deferred, .expired: return  // the request did not reach the provider
+    }
+    if answer == .working {
+      suspects[index].didWork(token)
+    } else if !token.isEmpty {
+      suspects[index].didFail(token, now)
+      guard concernsLane, !suspects[index].failures(of: token, now).areItsOwn else { return }
     }
     // A connection that was lost is noticed at once.
     let isOverdue = if case .unknown(let reason) = outcome { reason != PushOutcome.connectionLostReason } else { false }

@@ -203,10 +203,11 @@ final class HeldDelivery {
 
   /// Sends the next try to the other environment.
   ///
-  func suspect(_ outcome: PushOutcome) {
+  /// - Parameter isNextCounted: whether it is another try of this claim.
+  func suspect(_ outcome: PushOutcome, isNextCounted: Bool = true) {
     firstEnvironmentOutcome = outcome
     environment = environment.other
-    isNextCounted = true
+    self.isNextCounted = isNextCounted
   }
 
   func wait(until instant: Instant, isNextCounted: Bool) {

@@ -84,12 +84,12 @@ public struct RetryPolicy: Sendable {
   ///   - isAtFault: whether the provider closes connections because of it (`TokenSuspects`).
   ///   - isRepeatable: whether it is sent again when it is unknown whether it arrived.
   ///   - isRing: whether it is handed on rather than tried again here.
-  ///   - concernsLane: `PushResult.concernsLane`.
+  ///   - isOwnFailure: whether the failure is the token's own (`TokenSuspects`).
   ///   - answeredAt: when the outcome became known.
   ///   - random: a uniform random number in 0..<1 for the jitter. Called only if there is a wait.
   func disposition(
     of outcome: PushOutcome, attempts: Int, throttles: Int = 0, isAtFault: Bool = false,
-    isRepeatable: Bool = true, isRing: Bool = false, concernsLane: Bool = true, deadline: Instant,
+    isRepeatable: Bool = true, isRing: Bool = false, isOwnFailure: Bool = false, deadline: Instant,
     answeredAt now: Instant, random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
@@ -114,8 +114,8 @@ public struct RetryPolicy: Sendable {
       // Each further try would cost other deliveries another connection. The user's next channel is tried. What is remembered is of this
       // way to the provider alone, so others have tried a ring, too.
       return .settle(.dead, reason: PushOutcome.connectionLostReason)
-    case .unauthorized(let reason) where !concernsLane && attempts > 2:
-      // It is true of this token, whoever asks. The user's next channel is tried.
+    case .unauthorized(let reason) where isOwnFailure && attempts > 2:
+      // The provider accepts our credentials for others. The user's next channel is tried.
       return .settle(.dead, reason: reason)
     case .throttled(let reason, let after, isLaneWide: true) where isRing:
       return handOn(reason, after, .here, deadline, now)

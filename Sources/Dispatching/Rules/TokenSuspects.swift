@@ -1,17 +1,18 @@
-// Which tokens of a lane are suspects, when these may be sent, and which environment a token of APNs belongs to. Pure.
+// Which tokens of a lane are at fault themselves, when suspects may be sent, and which environment a token of APNs belongs to. Pure.
 //
-// A provider may close the connection whenever it gets a certain push. Then every try of that push costs its lane a connection, and
-// costs every other request on that connection a try. Blame climbs one step at a time:
+// From one bad answer nothing follows for others. Blame climbs one step at a time:
 //
-//   a connection is lost with a push on it     counted for its token
-//   twice                                      a suspect: sent in turns; a ring goes to other gateways first
-//   twice, others answered between the losses  and it says nothing about its lane any more
-//   five times so                              the push is dead
-//   an answer                                  it is forgotten
+//   a push fails                                      its token is noted; the lane's circuit hears of it (`LaneCircuit`)
+//   once more, and others have worked between         the token's failures say nothing about its lane any more
+//   … and the provider refuses our credentials to it  the push is dead after three tries
+//   a connection is lost with a push on it            counted for its token
+//   twice                                             a suspect: sent in turns; a ring goes to other gateways first
+//   five times, others answered between each          the provider closes connections because of it: the push is dead
+//   it works                                          its failures are forgotten; any answer forgets its losses
 //
 // If other requests are not answered between the losses, or if more of them are lost than answered, the network or the provider is at
-// fault, and every delivery is tried until its deadline. What is known belongs to the token, because a ring that was lost goes back to
-// the outbox, and because the next ring to the same phone may be lost, too.
+// fault, and every delivery is tried until its deadline. What is known belongs to the token, because a ring that failed goes back to
+// the outbox, and because the next ring to the same phone may fail, too.
 
 internal import PushModel
 internal import Runtime
@@ -20,7 +21,7 @@ internal import Runtime
 struct TokenSuspects {
   /// Maximum number of tokens. Above it the one is forgotten that failed longest ago.
   static let countMax = 1_024
-  /// For how long a loss is remembered.
+  /// For how long a loss or a failure is remembered.
   static let life = Nanoseconds.seconds(600)
   /// No suspect is sent for this long after a loss of one.
   static let pause = Nanoseconds.seconds(1)
@@ -48,8 +49,6 @@ struct TokenSuspects {
 
     /// Whether the provider closes the connection because of this push.
     var isAtFault: Bool { countAgainst >= 5 }
-    /// Whether others were answered between two losses. Then it says nothing about its lane.
-    var isMarked: Bool { countAgainst >= 2 }
     /// Whether the provider may close the connection because of this push.
     var isSuspect: Bool { count >= 2 }
 
@@ -60,16 +59,47 @@ struct TokenSuspects {
     }
   }
 
+  /// The failures of pushes to one token since it last worked.
+  struct Failures {
+    /// The first one, and each one before which others have worked.
+    fileprivate var countAgainst = 0
+    /// How often the lane had worked at the last failure.
+    fileprivate var workedBefore = 0
+    fileprivate var isLastAgainst = false
+
+    fileprivate mutating func note(worked: Int) {
+      isLastAgainst = countAgainst == 0 || worked > workedBefore
+      if isLastAgainst { countAgainst += 1 }
+      workedBefore = worked
+    }
+
+    /// Whether they say nothing about the lane any more.
+    var areItsOwn: Bool { countAgainst >= 2 }
+    /// Whether others have worked just before the last one, too.
+    var isLastItsOwn: Bool { areItsOwn && isLastAgainst }
+  }
+
+  /// What is known of the environment of a token. A backend that gives the token with each call may name a wrong one each time.
+  struct Environment {
+    var environment: PushEnvironment
+    /// Whether it has accepted a push. If not, the other one has said that the token is not its own.
+    var isProven: Bool
+  }
+
   private struct Entry {
     var losses = Losses()
-    /// The environment to ask first. A backend that gives the token with each call may name a wrong one each time.
-    var environment: PushEnvironment?
+    var failures = Failures()
+    var environment: Environment?
     var at: Instant
+
+    var isEmpty: Bool { losses.count == 0 && failures.countAgainst == 0 && environment == nil }
   }
 
   private var entries: [ArraySlice<UInt8>: Entry] = [:]
   /// Number of the lane's requests in flight, answered, and lost with their connections.
   private var (inFlight, answered, lost) = (0, 0, 0)
+  /// How often a push was accepted, or refused for a reason of its own.
+  private var worked = 0
 
   // When suspects may be sent. At first at most one is in flight. Each answer allows one more at a time. After a loss the limit is one
   // again. Above half of the limit at that loss, only a full round of answers raises it by one, as in TCP's slow start and congestion
@@ -85,28 +115,46 @@ struct TokenSuspects {
 
   // MARK: - Tokens
 
-  func losses(of token: ArraySlice<UInt8>, _ now: Instant) -> Losses {
-    guard !entries.isEmpty, let entry = entries[token], entry.at + Self.life > now else { return Losses() }
-    return entry.losses
+  func losses(of token: ArraySlice<UInt8>, _ now: Instant) -> Losses { entry(of: token, now).losses }
+
+  func failures(of token: ArraySlice<UInt8>, _ now: Instant) -> Failures { entry(of: token, now).failures }
+
+  func environment(of token: ArraySlice<UInt8>) -> Environment? { entries.isEmpty ? nil : entries[token]?.environment }
+
+  mutating func note(_ environment: PushEnvironment, isProven: Bool, of token: ArraySlice<UInt8>, _ now: Instant) {
+    change(token, now) { $0.environment = Environment(environment: environment, isProven: isProven) }
   }
 
-  /// The environment to ask first; nil for the one that the delivery names.
-  func environment(of token: ArraySlice<UInt8>) -> PushEnvironment? {
-    entries.isEmpty ? nil : entries[token]?.environment
+  /// A push to the token has failed in a way that may be the provider's fault.
+  mutating func didFail(_ token: ArraySlice<UInt8>, _ now: Instant) {
+    change(token, now) { [worked] in $0.failures.note(worked: worked) }
   }
 
-  /// The environment has accepted a push to a token that names the other one, or the other one has said that the token is not its own.
-  mutating func note(_ environment: PushEnvironment, of token: ArraySlice<UInt8>, _ now: Instant) {
-    change(token, now) { $0.environment = environment }
+  /// The provider works: it has accepted a push to the token, or refused it for a reason of its own.
+  mutating func didWork(_ token: ArraySlice<UInt8>) {
+    worked += 1
+    forget(token) { $0.failures = Failures() }
+  }
+
+  private func entry(of token: ArraySlice<UInt8>, _ now: Instant) -> Entry {
+    guard !entries.isEmpty, let entry = entries[token] else { return Entry(at: now) }
+    return entry.at + Self.life > now ? entry : Entry(environment: entry.environment, at: now)
   }
 
   private mutating func change(_ token: ArraySlice<UInt8>, _ now: Instant, _ change: (inout Entry) -> Void) {
-    var entry = Entry(losses: losses(of: token, now), environment: environment(of: token), at: now)
+    var entry = entry(of: token, now)
+    entry.at = now
     change(&entry)
     // A copy, because the token is a part of a larger buffer.
     entries[Array(token)[...]] = entry
     guard entries.count > Self.countMax else { return }
     if let oldest = entries.min(by: { $0.value.at < $1.value.at }) { entries[oldest.key] = nil }
+  }
+
+  private mutating func forget(_ token: ArraySlice<UInt8>, _ change: (inout Entry) -> Void) {
+    guard !entries.isEmpty, var entry = entries[token] else { return }
+    change(&entry)
+    entries[token] = entry.isEmpty ? nil : entry
   }
 
   // MARK: - Requests
@@ -129,9 +177,7 @@ struct TokenSuspects {
       change(token, now) { [answered, lost] in $0.losses.note(answered: answered, lost: lost) }
       lost += 1
     } else if isAnswered {
-      if !entries.isEmpty, let entry = entries[token] {
-        entries[token] = entry.environment.map { Entry(environment: $0, at: entry.at) }
-      }
+      forget(token) { $0.losses = Losses() }
       answered += 1
       hasAnswered = true
     }

@@ -91,8 +91,5 @@ extension GatewayConfiguration.App {
 
 extension GatewayConfiguration.WebPush {
   /// Maximum number of origins of a lane with connections at a time. Several dozen hosts belong to WNS.
-  func originsMax(of service: WebPushService?) -> Int {
-    let patterns = origins.origins.filter { $0.origin.service == service }
-    return patterns.contains { $0.isWildcard } ? 32 : max(1, patterns.count)
-  }
+  func originsMax(of service: WebPushService?) -> Int { origins.originsMax(of: service, wildcard: 32) }
 }

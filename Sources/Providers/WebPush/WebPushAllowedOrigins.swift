@@ -9,10 +9,10 @@ public struct WebPushAllowedOrigins: Sendable, Equatable {
   }
 
   /// One pattern.
-  public struct Pattern: Sendable, Equatable {
-    public let origin: WebPushOrigin
+  struct Pattern: Sendable, Equatable {
+    let origin: WebPushOrigin
     /// Whether the pattern stands for all hosts below this one, and not for the host itself.
-    public let isWildcard: Bool
+    let isWildcard: Bool
 
     func matches(_ other: WebPushOrigin) -> Bool {
       guard other.port == origin.port else { return false }
@@ -43,7 +43,7 @@ public struct WebPushAllowedOrigins: Sendable, Equatable {
   /// The patterns as they were given.
   public let patterns: [String]
   /// The same, read.
-  public let origins: [Pattern]
+  let origins: [Pattern]
 
   /// - Parameter patterns: each is a host name, or `*.` and a domain for all hosts below it. A port may follow after a colon;
   ///   without one it is 443. `https://` may precede.

@@ -58,9 +58,7 @@ struct WebPushFormat: HTTP2PushFormat {
   ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
     let outcome = WebPushReasonTable.read(response, wallMilliseconds: clock.wallMilliseconds())
     switch outcome {
-    // FCM and Mozilla answer in the same way to a token that is wrong and to a subscription that was made with another key.
-    case .unauthorized: return (.settle(outcome, .token), .unproven)
-    case .unavailable: return (.settle(outcome), .unproven)
+    case .unauthorized, .unavailable: return (.settle(outcome), .unproven)
     default: return (.settle(outcome), .proven)
     }
   }

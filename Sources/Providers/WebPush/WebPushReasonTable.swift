@@ -17,7 +17,8 @@ enum WebPushReasonTable {
     case dead
     /// Refused permanently; the subscription stays.
     case rejected
-    /// The VAPID token is refused, for all subscriptions or because this subscription belongs to another key.
+    /// The VAPID token is refused, for all subscriptions or because this subscription belongs to another key: FCM and Mozilla answer in
+    /// the same way to both.
     case credentials
     /// The subscription was made with another VAPID key.
     case otherKey

@@ -17,7 +17,7 @@ public enum WebPushService: String, CaseIterable, Sendable {
   case other
 
   /// Its hosts are these, and those below them.
-  private var domains: [String] {
+  fileprivate var domains: [String] {
     switch self {
     case .google: ["fcm.googleapis.com", "google.com"]
     case .mozilla: ["push.services.mozilla.com"]
@@ -31,6 +31,23 @@ public enum WebPushService: String, CaseIterable, Sendable {
   init(host: String) {
     self =
       Self.allCases.first { service in service.domains.contains { host == $0 || host.hasSuffix(".\($0)") } } ?? .other
+  }
+}
+
+extension WebPushAllowedOrigins {
+  /// Maximum number of origins of this service.
+  ///
+  /// - Parameter wildcard: how many a pattern with a wildcard may stand for.
+  public func originsMax(of service: WebPushService?, wildcard: Int) -> Int {
+    guard let service else { return 1 }
+    let patterns = origins.filter { $0.mayBe(of: service) }
+    return patterns.contains(where: \.isWildcard) ? wildcard : max(1, patterns.count)
+  }
+}
+
+extension WebPushAllowedOrigins.Pattern {
+  fileprivate func mayBe(of service: WebPushService) -> Bool {
+    origin.service == service || isWildcard && service.domains.contains { $0.hasSuffix(".\(origin.host)") }
   }
 }
 
