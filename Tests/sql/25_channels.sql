@@ -173,8 +173,8 @@ select test.equal('of the dead tokens those of one push service are quarantined'
   from push.quarantined_tokens where app = 'web'), 'apple');
 select test.equal('only its lane is on hold', (select string_agg(channel, ' ') from push.lanes where invalidation_held_at is not null),
   'webpush/apple');
-select test.equal('nobody ends it for another one', (select concat_ws(' ', r.was_held, r.forgotten) from push.resume_invalidation('web', 'webpush/google',
-  true) r), 'f 0');
+select test.equal('nobody ends it for another one', (select concat_ws(' ', r.was_held, r.forgotten)
+  from push.resume_invalidation('web', 'webpush/google', true) r), 'f 0');
 select test.equal('which an operator ends by the provider', (select r.was_held from push.resume_invalidation('web', 'webpush', true) r), true);
 select test.equal('for all of its lanes', (select count(*) from push.lanes where invalidation_held_at is not null)
   + (select count(*) from push.quarantined_tokens where app = 'web'), 0::bigint);
