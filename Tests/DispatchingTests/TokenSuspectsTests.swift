@@ -92,12 +92,14 @@ import Testing
     suspects.didFail([1], now)
     suspects.didFail([1], now)
     #expect(areItsOwn() == [false, false], "nobody has worked: the provider may be ill")
-    suspects.didWork([2])
+    suspects.didWork([2], now)
     suspects.didFail([1], now)
     #expect(areItsOwn() == [true, true])
     suspects.didFail([1], now)
     #expect(areItsOwn() == [true, false], "nobody has worked since")
-    suspects.didWork([1])
+    let later = now + TokenSuspects.evidenceLife
+    #expect(!suspects.failures(of: [1], later).areItsOwn, "nobody has worked for a while: the provider may be ill")
+    suspects.didWork([1], now)
     #expect(areItsOwn() == [false, false])
   }
 }

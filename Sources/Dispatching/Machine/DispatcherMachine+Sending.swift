@@ -380,7 +380,7 @@ extension DispatcherMachine {
     case .refused, .deferred, .expired: return  // the request did not reach the provider
     }
     if answer == .working {
-      suspects[index].didWork(token)
+      suspects[index].didWork(token, now)
     } else if !token.isEmpty {
       suspects[index].didFail(token, now)
       guard concernsLane, !suspects[index].failures(of: token, now).areItsOwn else { return }

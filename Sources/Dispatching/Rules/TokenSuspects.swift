@@ -23,6 +23,8 @@ struct TokenSuspects {
   static let countMax = 1_024
   /// For how long a loss or a failure is remembered.
   static let life = Nanoseconds.seconds(600)
+  /// For how long it counts that others have worked.
+  static let evidenceLife = Nanoseconds.seconds(60)
   /// No suspect is sent for this long after a loss of one.
   static let pause = Nanoseconds.seconds(1)
   /// The same while other requests are in flight and none was answered since the loss. They would be lost with the suspect.
@@ -98,8 +100,9 @@ struct TokenSuspects {
   private var entries: [ArraySlice<UInt8>: Entry] = [:]
   /// Number of the lane's requests in flight, answered, and lost with their connections.
   private var (inFlight, answered, lost) = (0, 0, 0)
-  /// How often a push was accepted, or refused for a reason of its own.
+  /// How often a push was accepted, or refused for a reason of its own, and when last.
   private var worked = 0
+  private var workedAt = Instant(nanoseconds: .min)
 
   // When suspects may be sent. At first at most one is in flight. Each answer allows one more at a time. After a loss the limit is one
   // again. Above half of the limit at that loss, only a full round of answers raises it by one, as in TCP's slow start and congestion
@@ -117,7 +120,10 @@ struct TokenSuspects {
 
   func losses(of token: ArraySlice<UInt8>, _ now: Instant) -> Losses { entry(of: token, now).losses }
 
-  func failures(of token: ArraySlice<UInt8>, _ now: Instant) -> Failures { entry(of: token, now).failures }
+  /// Those that may be the token's own. If nothing has worked for a while, they may be the provider's again.
+  func failures(of token: ArraySlice<UInt8>, _ now: Instant) -> Failures {
+    workedAt + Self.evidenceLife > now ? entry(of: token, now).failures : Failures()
+  }
 
   func environment(of token: ArraySlice<UInt8>) -> Environment? { entries.isEmpty ? nil : entries[token]?.environment }
 
@@ -131,8 +137,9 @@ struct TokenSuspects {
   }
 
   /// The provider works: it has accepted a push to the token, or refused it for a reason of its own.
-  mutating func didWork(_ token: ArraySlice<UInt8>) {
+  mutating func didWork(_ token: ArraySlice<UInt8>, _ now: Instant) {
     worked += 1
+    workedAt = now
     forget(token) { $0.failures = Failures() }
   }
 
