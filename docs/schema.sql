@@ -5525,7 +5525,9 @@ declare
   v_lane smallint := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
 begin
   if v_lane is null then
-    insert into push.lane (app, provider, service) values (p_app, p_provider, p_service) on conflict (app, provider, service) do nothing;
+    insert into push.lane (app, provider, service, channel)
+      values (p_app, p_provider, p_service, p_provider || case p_service when '' then '' else '/' || p_service end)
+      on conflict (app, provider, service) do nothing;
     v_lane := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
   end if;
   return v_lane;
@@ -7574,11 +7576,7 @@ CREATE TABLE push.lane (
     invalidation_held_at timestamp with time zone,
     invalidation_note text,
     service text DEFAULT ''::text NOT NULL,
-    channel text GENERATED ALWAYS AS ((provider ||
-CASE service
-    WHEN ''::text THEN ''::text
-    ELSE ('/'::text || service)
-END)) STORED,
+    channel text,
     CONSTRAINT lane_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT lane_provider_known CHECK (push.is_channel(provider)),
     CONSTRAINT lane_service_known CHECK ((service = ANY (push.push_services(provider))))

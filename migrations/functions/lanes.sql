@@ -6,15 +6,15 @@
 do $$
 begin
   if not exists (select from pg_attribute a where a.attrelid = 'push.lane'::regclass and a.attname = 'service') then
-    alter table push.lane add column service text not null default '',
-      add column channel text generated always as (provider || case service when '' then '' else '/' || service end) stored,
-      drop constraint lane_app_provider,
+    -- Nothing here rewrites the table: a transaction whose snapshot is older would find it empty, and its calls would be refused.
+    alter table push.lane add column service text not null default '', add column channel text, drop constraint lane_app_provider,
       add constraint lane_app_provider_service unique (app, provider, service);
     -- Only a version between two releases had such a lane.
     update push.lane set service = 'google' where provider = 'webpush';
     insert into push.lane (app, provider, service, paused, note, invalidation_held_at, invalidation_note)
       select l.app, l.provider, s.name, l.paused, l.note, l.invalidation_held_at, l.invalidation_note
       from push.lane l cross join unnest(push.push_services('webpush')) s(name) where l.provider = 'webpush' and s.name <> l.service;
+    update push.lane set channel = provider || case service when '' then '' else '/' || service end;
     alter table push.lane add constraint lane_service_known check (service = any (push.push_services(provider)));
   end if;
 end
@@ -28,7 +28,9 @@ declare
   v_lane smallint := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
 begin
   if v_lane is null then
-    insert into push.lane (app, provider, service) values (p_app, p_provider, p_service) on conflict (app, provider, service) do nothing;
+    insert into push.lane (app, provider, service, channel)
+      values (p_app, p_provider, p_service, p_provider || case p_service when '' then '' else '/' || p_service end)
+      on conflict (app, provider, service) do nothing;
     v_lane := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
   end if;
   return v_lane;
