@@ -420,7 +420,8 @@ import Testing
 
   /// Tables and functions of the schema before migration 16 that functions/upgrade.sql drops, and its lanes.
   private static let notesOfRelease010 = """
-    alter table push.lane drop column service cascade, add constraint lane_app_provider unique (app, provider);
+    alter table push.lane drop column service cascade, drop column channel cascade,
+      add constraint lane_app_provider unique (app, provider);
     create table push.ends_unchecked (outbox_id bigint, ended_at timestamptz, is_unannounced boolean);
     create table push.escalations_due (outbox_id bigint, due_at timestamptz);
     create table push.fallback_turn ();
