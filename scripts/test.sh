@@ -46,10 +46,11 @@ swift_tests() {
     echo "The Swift tests $(cat "$log.failed"). Failures, then tests that did not end:"
     rm "$log.failed"
     grep -a '^✘' "$log" || true
+    # A line may begin within another one, which tests at the same time have not ended.
     awk '
-      function name(text) { sub(/^[^TS]*(Test|Suite) /, "", text); sub(/ (started|passed|failed|with [0-9]+ test).*/, "", text); return text }
-      /^◇ Test .* started\.$/ && !/^◇ Test (case|run) / { open[name($0)] }
-      /^(✔|✘) Test / && !/recorded an issue/ { delete open[name($0)] }
+      function name(text) { sub(/^.*(◇|✔|✘) Test /, "", text); sub(/ (started|passed|failed|with [0-9]+ test).*/, "", text); return text }
+      /◇ Test .* started\.$/ && !/◇ Test (case|run) / { open[name($0)] }
+      /(✔|✘) Test / && !/recorded an issue/ { delete open[name($0)] }
       END { for (test in open) print "did not end: " test }' "$log"
   fi
   return $result
