@@ -78,6 +78,7 @@ public protocol OutboxUnderTest: Sendable {
   func ended() async throws -> [EndedDelivery]
 
   /// Makes time pass on the server for all stored times: deadlines come closer, gateways have been silent for longer.
+  /// A negative time is given back: what was stored lies ahead.
   func advance(by duration: Nanoseconds) async throws
   /// The server crashes and restarts, and loses what gateways committed asynchronously while `body` ran. Returns when
   /// all gateways are connected again.
