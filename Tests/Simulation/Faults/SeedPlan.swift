@@ -89,19 +89,19 @@ struct SeedPlan {
   let capacity: Int
   /// Travel times of a request to the provider and of its answer, in milliseconds.
   let providerTime: ClosedRange<Int64>
-  /// Whether some replicas cannot reach some providers, and nothing else is wrong.
-  let arePathsIll: Bool
+  /// Whether paths or tokens are ill, and nothing else is wrong.
+  let isOnlyIll: Bool
   /// Calls arrive in groups.
   let isBursty: Bool
 
-  /// - Parameter arePathsIll: whether these are the only faults.
-  init(_ random: inout SplitMix64, arePathsIll: Bool) {
-    self.arePathsIll = arePathsIll
+  /// - Parameter isOnlyIll: whether ill paths or tokens are the only faults.
+  init(_ random: inout SplitMix64, isOnlyIll: Bool) {
+    self.isOnlyIll = isOnlyIll
     let density = random.pick([0.1, 0.2, 0.35, 0.5]) ?? 0.2
     for fault in Fault.allCases where random.chance(density) {
       weights[fault] = random.pick([0.3, 1, 3]) ?? 1
     }
-    if arePathsIll { weights = [:] }
+    if isOnlyIll { weights = [:] }
     faultTime = random.time(6_000...25_000)
     calls = random.count(3...30)
     notifications = random.count(0...10)
@@ -109,9 +109,9 @@ struct SeedPlan {
     isAtLeastOnce = random.chance(0.3)
     let (window, capacity) = (random.pick([3, 20, 200]) ?? 20, random.pick([1, 5, 100]) ?? 100)
     let providerTime: ClosedRange<Int64> = random.pick([1...40, 1...40, 20...300, 100...1_500]) ?? 1...40
-    self.window = arePathsIll ? 200 : window
-    self.capacity = arePathsIll ? 100 : capacity
-    self.providerTime = arePathsIll ? 1...40 : providerTime
+    self.window = isOnlyIll ? 200 : window
+    self.capacity = isOnlyIll ? 100 : capacity
+    self.providerTime = isOnlyIll ? 1...40 : providerTime
     isBursty = random.chance(0.5)
   }
 
@@ -122,7 +122,7 @@ struct SeedPlan {
 
   /// Whether no fault of this seed excuses a late ring.
   var isHarmless: Bool {
-    !arePathsIll && weights.keys.allSatisfy(Fault.harmless.contains) && capacity > 1 && window > 3
+    !isOnlyIll && weights.keys.allSatisfy(Fault.harmless.contains) && capacity > 1 && window > 3
       && providerTime.upperBound < 100
   }
 
@@ -130,6 +130,6 @@ struct SeedPlan {
     let faults = Fault.allCases.compactMap { fault in weights[fault].map { "\(fault.rawValue) \($0)" } }
     return "\(replicas) replicas, \(calls) calls, \(notifications) notifications, window \(window), capacity "
       + "\(capacity), providers take \(providerTime) ms\(isAtLeastOnce ? ", one app at least once" : ""), faults for "
-      + "\(faultTime / 1_000_000_000) s: \(arePathsIll ? "ill paths" : faults.isEmpty ? "none" : faults.joined(separator: ", "))"
+      + "\(faultTime / 1_000_000_000) s: \(isOnlyIll ? "ill paths or tokens" : faults.isEmpty ? "none" : faults.joined(separator: ", "))"
   }
 }

@@ -6,8 +6,10 @@ import PushModel
 import Queue
 import Runtime
 
-/// The promise of each invite, in seeds with ill paths.
+/// The promise of each invite, in seeds with ill paths or bad tokens.
 final class PromiseChecker {
+  /// How long a bad token may delay the rings of others.
+  private static let longestDelay: VirtualTime = 3_000_000_000
   private static let mostInASecond = 10
   /// Within this time all replicas act on an answer that one of them has got.
   private static let writeTime: VirtualTime = 1_500_000_000
@@ -46,15 +48,19 @@ final class PromiseChecker {
   }
 
   func didEnqueue(_ outboxID: Int64) {
-    guard Paths.areIll(world.seed), let call = world.server.outbox.calls[outboxID], call.state == .ringing else {
-      return
-    }
+    let areTokensBad = BadTokens.exist(world.seed)
+    guard Paths.areIll(world.seed) || areTokensBad, let call = world.server.outbox.calls[outboxID],
+      call.state == .ringing
+    else { return }
     let end = world.now + (call.deadlineAt - call.createdAt) * 1_000
     for key in call.pushes {
       guard let row = world.server.outbox.deliveries[key], row.isInvite,
         let lane = world.lanes.firstIndex(where: { $0.id == row.lane })
       else { continue }
-      let due = world.paths.works(lane: lane, from: world.now, for: time) + time
+      guard world.badTokens.illness(of: row.token, lane: row.lane) == nil else { continue }
+      let due =
+        areTokensBad
+        ? world.now + Self.longestDelay : world.paths.works(lane: lane, from: world.now, for: time) + time
       guard due < end else { continue }
       world.at(due) { [self] in check(key, row.userID) }
     }
@@ -133,7 +139,9 @@ final class PromiseChecker {
       kept += 1
     } else if call?.rings(for: userID) ?? false {
       world.violate(
-        "If some replica has had a path that works for 3 s of a call's window, its phone has rung.", key.story)
+        BadTokens.exist(world.seed)
+          ? "A token at whose pushes the provider fails delays nobody else's ring by more than 3 s."
+          : "If some replica has had a path that works for 3 s of a call's window, its phone has rung.", key.story)
     }
   }
 }

@@ -91,6 +91,10 @@ final class SimulatedProvider {
     let illness = world.paths.illness(of: path, at: world.now)
     world.promises.willLeave(request, over: path, illness)
     if let illness, illness != .slow { return suffer(illness, number, now) }
+    let token = String(decoding: request.token, as: UTF8.self)
+    if let illness = world.badTokens.illness(of: token, lane: lane.id) {
+      return suffer(illness, number, now, isForToken: true)
+    }
     var fate = world.faults.fate(of: request, in: lane, isTroubled: isTroubled, isUnauthorized: isUnauthorized)
     if illness == .slow { fate.answerAfter = world.random.time(1_000...6_000) }
     world.after(world.random.latency(world.plan.providerTime, longest: 300)) { [self] in
@@ -109,8 +113,8 @@ final class SimulatedProvider {
     }
   }
 
-  /// A request leaves over an ill path: the provider never gets it.
-  private func suffer(_ illness: PathIllness, _ number: Int, _ sentAt: Instant) {
+  /// A request leaves over an ill path, so that the provider never gets it; or the provider fails at its token.
+  private func suffer(_ illness: PathIllness, _ number: Int, _ sentAt: Instant, isForToken: Bool = false) {
     guard let request = underWay[number] else { return }
     let (outcome, status): (PushOutcome, UInt16) =
       switch illness {
@@ -118,7 +122,7 @@ final class SimulatedProvider {
       case .closing: (.unknown(reason: PushOutcome.connectionLostReason), 0)
       case .refusing: (.unauthorized(reason: "InvalidProviderToken"), 403)
       case .ill: (.unavailable(reason: "HTTP502", after: nil), 502)
-      case .throttling: (.throttled(reason: "TooManyRequests", after: Paths.pause, isLaneWide: true), 429)
+      case .throttling: (.throttled(reason: "TooManyRequests", after: Paths.pause, isLaneWide: !isForToken), 429)
       }
     let time =
       illness == .silent
@@ -127,11 +131,19 @@ final class SimulatedProvider {
     world.after(time) { [self] in
       life.whenRunning { [self] in
         guard underWay.removeValue(forKey: number) != nil else { return }
-        if illness == .throttling { world.promises.didPause(Paths.Path(replica: life.replica.index, lane: index)) }
+        if isForToken, illness == .closing { loseAll() }
+        if illness == .throttling, !isForToken { world.promises.didPause(Paths.Path(replica: life.replica.index, lane: index)) }
         report(request, outcome, status: status, sentAt: sentAt, connection: number)
         pump()
       }
     }
+  }
+
+  /// A connection is lost, and what else was in flight on it.
+  private func loseAll() {
+    let lost = underWay.sorted { $0.key < $1.key }.map(\.value)
+    underWay = [:]
+    for request in lost { report(request, .unknown(reason: PushOutcome.connectionLostReason), sentAt: life.localNow) }
   }
 
   private func report(
@@ -169,9 +181,7 @@ final class SimulatedProvider {
       guard isUp, !isClosing else { return }
       isUp = false
       life.handle(.provider(.capacity(0), lane: index))
-      let lost = underWay.sorted { $0.key < $1.key }.map(\.value)
-      underWay = [:]
-      for request in lost { report(request, .unknown(reason: "ConnectionLost"), sentAt: life.localNow) }
+      loseAll()
       becomeUp(after: time)
     }
   }

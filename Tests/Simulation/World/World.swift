@@ -26,6 +26,7 @@ final class World {
   let seed: UInt64
   let plan: SeedPlan
   let paths: Paths
+  let badTokens: BadTokens
   let story: Story
   var random: SplitMix64
   private(set) var now: VirtualTime = 0
@@ -54,8 +55,9 @@ final class World {
     self.seed = seed
     story = Story(isTold: isTold)
     random = SplitMix64(seed: seed)
-    plan = SeedPlan(&random, arePathsIll: Paths.areIll(seed))
+    plan = SeedPlan(&random, isOnlyIll: Paths.areIll(seed) || BadTokens.exist(seed))
     paths = Paths(seed, replicas: plan.replicas, lanes: lanes.count, until: plan.faultTime)
+    badTokens = BadTokens(seed, lanes: lanes)
     server = DatabaseServer(self)
     checker = Checker(self)
     promises = PromiseChecker(self)
