@@ -27,6 +27,8 @@ public final class ScriptedPeer: @unchecked Sendable {
 
   /// Counts since the peer was armed.
   public struct Counts: Sendable {
+    /// When it was armed.
+    public var since = Instant(nanoseconds: .min)
     public var connections = 0
     /// Requests that arrived whole.
     public var requests = 0
@@ -97,7 +99,7 @@ public final class ScriptedPeer: @unchecked Sendable {
   public func arm(_ script: PeerScript, _ scope: Scope) {
     self.script = script
     self.scope = scope
-    counts = Counts()
+    counts = Counts(since: loop.now)
     for connection in connections {
       let script = scriptOfNextConnection()
       connection.script = script

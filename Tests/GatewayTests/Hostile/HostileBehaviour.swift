@@ -40,7 +40,7 @@ struct HostileBehaviour: Sendable {
   var ringSeconds = 30
   /// Whether the peer writes as fast as it can. Such a behaviour gets a gateway of its own.
   var isFlood = false
-  /// Maximum number of connections that the gateway may open meanwhile.
+  /// Maximum number of connections that the gateway may open meanwhile, beside two a second.
   var connectionsMax = 12
   /// Limits for a flood: CPU seconds of the gateway (a debug build), and growth in megabytes.
   var cpuSecondsMax = 6.0

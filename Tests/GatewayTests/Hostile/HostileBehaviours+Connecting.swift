@@ -61,7 +61,7 @@ extension HostileBehaviour {
       $0.ringSeconds = 5
     },
     HostileBehaviour(
-      "closes after the TLS handshake, for ever", "silent; expired; connects with growing pauses",
+      "closes after the TLS handshake, for ever", "silent; expired; connects about once a second",
       .ends("expired", 7, attempts: 0...40, requestsMax: 0), scope: .always
     ) {
       $0.onArm = { $0.reset() }

@@ -21,7 +21,9 @@ extension HostileBehaviour {
       $0.onRequest = { _, _ in }
     },
     HostileBehaviour(
-      "answers PING, but no request, for ever", "silent; expired", .ends("expired", 14, attempts: 1...6), scope: .always
+      "answers PING, but no request, for ever", "silent; expired",
+      // Each try and its hedge.
+      .ends("expired", 14, attempts: 1...6, requestsMax: 12), scope: .always
     ) { $0.onRequest = { _, _ in } }
     .with { $0.ringSeconds = 8 },
     HostileBehaviour("closed while idle (close_notify, FIN)", overAnother, .rings(2, attempts: 1...2)) {

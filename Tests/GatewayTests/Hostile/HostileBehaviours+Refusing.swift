@@ -58,9 +58,9 @@ extension HostileBehaviour {
       "502 with HTML", again, .rings(2, attempts: 2...2), 502, [("content-type", "text/html")],
       body: "<title>Error 502 (Server Error)!!1</title>"),
     status(
-      "503 with Retry-After of a year", "silent: the provider asked to wait beyond the ring window; expired at once",
-      .ends("expired", 2, attempts: 1...1), 503, [("retry-after", "31536000")]
-    ),
+      "503 with Retry-After of a year", "silent: this replica waits, others may try; expired",
+      .ends("expired", 7, attempts: 1...1), 503, [("retry-after", "31536000")]
+    ).with { $0.ringSeconds = 5 },
     status("503 with negative Retry-After", again, .rings(3, attempts: 2...2), 503, [("retry-after", "-1")]),
     status("503 with garbage for Retry-After", again, .rings(3, attempts: 2...2), 503, [("retry-after", "soon\u{7F}")]),
     status(

@@ -96,7 +96,7 @@ struct HostileGateway {
     if process.isRunning { kill(process.processIdentifier, SIGKILL) }
   }
 
-  /// Each hostile lane has one connection, and the neighbour's credentials.
+  /// Each hostile lane has one connection, and the neighbour's credentials. No missed call is announced: its requests would be counted.
   private static func append(
     _ apps: [(app: String, peer: ScriptedPeer)], at host: String, to material: SimulatorMaterial,
     _ endpoints: SimulatorEndpoints
@@ -105,7 +105,7 @@ struct HostileGateway {
     var last = ""
     for (app, peer) in apps {
       let url = "https://\(host):\(peer.port)"
-      if app != last { text += "  \(app):\n    dialect: intercom\n" }
+      if app != last { text += "  \(app):\n    dialect: intercom\n    missed_calls: off\n" }
       last = app
       text += "    \(peer.provider.rawValue):\n"
       switch peer.provider {
