@@ -10,8 +10,9 @@
 // first then: it tries what they leave (`LaneAllowance.isLast`).
 //
 // Two tokens are enough, because it costs little to be wrong: a lone ring waits for a second at most, and the first success closes the
-// circuit. One token proves nothing, whatever the provider says of our credentials: the fault may be its own. A request without an answer
-// is no failure of the provider if the provider has answered since it was sent.
+// circuit. One token proves nothing, whatever the provider says of our credentials: the fault may be its own. So if a half-open circuit
+// has tried a token that had failed before, the next try is soon. A request without an answer is no failure of the provider if the
+// provider has answered since it was sent.
 
 public import Runtime
 
@@ -24,6 +25,8 @@ public struct LaneCircuit: Sendable {
     public var memory: Nanoseconds = .seconds(60)
     /// How long the circuit stays open before a delivery tries.
     public var openFor: Nanoseconds = .seconds(1)
+    /// The same after a try that has shown nothing new, because its token had failed before.
+    public var openAgainFor: Nanoseconds = .milliseconds(250)
     public init() {}
   }
 
@@ -63,6 +66,7 @@ public struct LaneCircuit: Sendable {
   /// The latest connections whose loss was counted.
   private var lostConnections: [Int] = []
   private static let lostConnectionsMax = 8
+  private static let failuresMax = 64
 
   public init(limits: Limits = Limits()) {
     self.limits = limits
@@ -92,20 +96,22 @@ public struct LaneCircuit: Sendable {
       lostConnections.append(connection)
       if lostConnections.count > Self.lostConnectionsMax { lostConnections.removeFirst() }
     }
-    switch (answer, state) {
-    case (.working, _):
+    if answer == .working {
       // An answer to a request from before the opening counts, too: the provider works.
       let change: Change? = state == .closed ? nil : .closed
       workedAt = now
       close()
       return change
-    case (_, .open): return nil
-    case (_, .halfOpen): return open(now)
-    case (_, .closed):
-      failures.removeAll { $0.at + limits.memory <= now || $0.token == token }
-      // A copy, because the token is a part of a larger buffer.
-      failures.append((Array(token ?? [])[...], now))
-      return failures.count >= limits.tokens ? open(now) : nil
+    }
+    let hadFailed = failures.contains { $0.token == token }
+    failures.removeAll { $0.at + limits.memory <= now || $0.token == token }
+    // A copy, because the token is a part of a larger buffer.
+    failures.append((Array(token ?? [])[...], now))
+    if failures.count > Self.failuresMax { failures.removeFirst() }
+    switch state {
+    case .open: return nil
+    case .halfOpen: return open(for: hadFailed ? limits.openAgainFor : limits.openFor, now)
+    case .closed: return failures.count >= limits.tokens ? open(for: limits.openFor, now) : nil
     }
   }
 
@@ -125,7 +131,6 @@ public struct LaneCircuit: Sendable {
   /// The provider is in trouble until then, at least. An open circuit stays open for the longer time.
   public mutating func open(until: Instant) {
     if case .open(let current) = state, current >= until { return }
-    failures = []
     state = .open(until: until)
   }
 
@@ -134,9 +139,8 @@ public struct LaneCircuit: Sendable {
     if case .open(let until) = state { max(.zero, until - now) } else { .zero }
   }
 
-  private mutating func open(_ now: Instant) -> Change {
-    failures = []
-    state = .open(until: now + limits.openFor)
-    return .opened(until: now + limits.openFor)
+  private mutating func open(for time: Nanoseconds, _ now: Instant) -> Change {
+    state = .open(until: now + time)
+    return .opened(until: now + time)
   }
 }

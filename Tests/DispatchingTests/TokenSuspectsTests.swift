@@ -10,7 +10,7 @@ import Testing
   /// The numbers that are sent together; all of them are answered or all are lost.
   private func round(_ suspects: inout TokenSuspects, _ now: Instant, isAnswered: Bool = true) -> Int {
     var count = 0
-    while suspects.grant(now) {
+    while suspects.grant([UInt8(count)], now) {
       suspects.didSend()
       count += 1
     }
@@ -56,6 +56,34 @@ import Testing
           == (othersAreAnswered
             ? ["", "suspect", "suspect", "suspect", "at fault"] : [""] + Array(repeating: "suspect", count: 4)))
     }
+  }
+
+  @Test func `a connection that is lost with several pushes to a token counts once for it`() {
+    let now = Instant(nanoseconds: 0)
+    for (connection, isSuspect) in [(7, false), (8, true)] as [(Int?, Bool)] {
+      var suspects = TokenSuspects()
+      for connection in [7, connection] {
+        suspects.didSend()
+        suspects.didEnd([1], isLost: true, on: connection, isAnswered: false, hadTurn: false, now)
+      }
+      #expect(suspects.losses(of: [1], now).isSuspect == isSuspect)
+    }
+  }
+
+  @Test func `of suspects that were lost together, those with fewer losses come first`() {
+    var suspects = TokenSuspects()
+    let now = Instant(nanoseconds: 0)
+    for token: UInt8 in [1, 1, 1, 2, 2] { send(&suspects, token, isAnswered: false, now) }
+    // Both wait for a turn.
+    _ = suspects.grant([9], now)
+    let asked = ([2, 1] as [UInt8]).map { suspects.grant([$0], now) }
+    let later = now + TokenSuspects.interval
+    suspects.returnTurn(isAnswered: true)
+    let granted = ([1, 2] as [UInt8]).map { suspects.grant([$0], later) }
+    #expect(asked == [false, false] && granted == [false, true])
+    suspects.returnTurn(isAnswered: true)
+    let isGranted = suspects.grant([1], later + TokenSuspects.interval)
+    #expect(isGranted, "nobody else waits")
   }
 
   @Test func `an answer forgets the losses of its token, and so do ten minutes; the environment stays`() {

@@ -81,14 +81,28 @@ struct LaneCircuitTests {
       #expect(circuit.state == .open(until: at(second * 1000 + 1000)))
       circuit.advance(at(second * 1000 + 1000))
       #expect(circuit.state == .halfOpen)
-      #expect(circuit.didHear(.failing, about: token(1), at(second * 1000 + 1000)) != nil)
+      #expect(circuit.didHear(.failing, about: token(10 + Int(second)), at(second * 1000 + 1000)) != nil)
     }
     #expect(circuit.didHear(.working, at(6_500)) == .closed)
     #expect(circuit.state == .closed)
     #expect(circuit.wait(at(6_500)) == .zero)
   }
 
-  @Test("failures while it is open change nothing")
+  @Test("a try at a token that had failed before is followed by another one soon")
+  func knownToken() {
+    var circuit = opened()
+    #expect(circuit.didHear(.failing, about: token(3), at(10)) == nil, "it is open")
+    var now: Int64 = 1000
+    for number in 1...3 {
+      circuit.advance(at(now))
+      #expect(circuit.didHear(.failing, about: token(number), at(now)) == .opened(until: at(now + 250)))
+      now += 250
+    }
+    circuit.advance(at(now))
+    #expect(circuit.didHear(.failing, about: token(4), at(now)) == .opened(until: at(now + 1000)))
+  }
+
+  @Test("failures while it is open do not change its state")
   func late() {
     var circuit = opened()
     #expect(circuit.didHear(.failing, at(10)) == nil)

@@ -63,7 +63,7 @@ extension DispatcherMachine {
       comeBack(entry)
       return true
     }
-    entry.hasTurn = suspects[entry.lane].grant(now)
+    entry.hasTurn = suspects[entry.lane].grant(entry.delivery.token, now)
     if entry.hasTurn {
       comeBack(entry)
     } else {
@@ -92,7 +92,8 @@ extension DispatcherMachine {
   private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
     let isLost = result.outcome == .unknown(reason: PushOutcome.connectionLostReason)
     suspects[entry.lane].didEnd(
-      entry.delivery.token, isLost: isLost, isAnswered: result.isAnswered, hadTurn: entry.hasTurn, now)
+      entry.delivery.token, isLost: isLost, on: result.connection, isAnswered: result.isAnswered, hadTurn: entry.hasTurn,
+      now)
     entry.hasTurn = false
     if result.isAnswered, !isLost, let sentAt = result.sentAt, !result.isHedged {
       rescues[entry.lane].didAnswer(after: result.answeredAt - sentAt)
@@ -151,7 +152,14 @@ extension DispatcherMachine {
         let isSent = entry.isSent
         if rescue(entry, now), isSent { unanswered.append(entry) }
       } else if case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now {
-        resend(entry, now)
+        if entry.isRing || scheduler.isWell(entry.delivery.lane) {
+          resend(entry, now)
+        } else {
+          // The lane's next try is one that a claim chooses.
+          park(
+            entry, after: scheduler.wait(of: entry.delivery.lane, now), reason: entry.reason ?? Self.noAnswer,
+            isCounted: entry.isNextCounted, now)
+        }
       }
     }
     withdraw(unanswered)
@@ -171,7 +179,9 @@ extension DispatcherMachine {
     apply(
       .unknown(reason: Self.noAnswer), of: entry.delivery.token, unansweredSince: entry.handedOverAt,
       toLane: entry.lane, now)
-    guard !scheduler.isWell(entry.delivery.lane) || rescues[entry.lane].spend(now) else {
+    // A token that alone gets no answers does not use up the credit of others.
+    let isOwn = suspects[entry.lane].failures(of: entry.delivery.token, now).areItsOwn
+    guard isOwn || !scheduler.isWell(entry.delivery.lane) || rescues[entry.lane].spend(now) else {
       watch(entry, for: Rescue.interval, now)
       return false
     }

@@ -66,10 +66,9 @@ extension DispatcherMachine {
     isCounted: Bool = true, _ now: Instant
   ) {
     let attempts = isCounted ? entry.attempts : max(0, entry.attempts - 1)
-    let losses = losses(of: entry, now)
-    let isForUs = !isCounted || attempts % 2 != 0 || losses.isSuspect
+    let isForUs = !isCounted || attempts % 2 != 0 || losses(of: entry, now).isSuspect
     let avoided = rests == .here || rests == .inTurn && isForUs ? Parking.Avoided.us : .all
-    let rest = max(settings.policy.rest(afterAttempts: Int(attempts)), losses.shortestWait, wait ?? .zero)
+    let rest = max(settings.policy.rest(afterAttempts: Int(attempts)), wait ?? .zero)
     giveBack(
       entry,
       Parking(

@@ -6,7 +6,8 @@
 //   once more, and others have worked between         the token's failures say nothing about its lane any more
 //   … and the provider refuses our credentials to it  the push is dead after three tries
 //   a connection is lost with a push on it            counted for its token
-//   twice                                             a suspect: sent in turns; a ring goes to other gateways first
+//   twice                                             a suspect: sent in turns, those with fewer losses first; a ring goes to other
+//                                                     gateways first
 //   five times, others answered between each          the provider closes connections because of it: the push is dead
 //   it works                                          its failures are forgotten; any answer forgets its losses
 //
@@ -41,8 +42,12 @@ struct TokenSuspects {
     private var countAgainst = 0
     /// The lane's requests that were answered and lost until the last loss.
     private var before = (answered: 0, lost: 0)
+    /// The connection of the last loss.
+    private var connection: Int?
 
-    fileprivate mutating func note(answered: Int, lost: Int) {
+    fileprivate mutating func note(_ connection: Int?, answered: Int, lost: Int) {
+      if let connection, connection == self.connection { return }
+      self.connection = connection
       let others = (answered: answered - before.answered, lost: lost - before.lost)
       if count == 0 || others.answered > 0 && others.answered >= others.lost { countAgainst += 1 }
       count += 1
@@ -53,12 +58,6 @@ struct TokenSuspects {
     var isAtFault: Bool { countAgainst >= 5 }
     /// Whether the provider may close the connection because of this push.
     var isSuspect: Bool { count >= 2 }
-
-    /// Minimum wait before a suspect is tried again. It grows with the losses, so that of several suspects that were lost together
-    /// the ones not at fault are tried first.
-    var shortestWait: Nanoseconds {
-      isSuspect ? min(.seconds(2), .seconds(1) + .milliseconds(250) * Int64(count - 2)) : .zero
-    }
   }
 
   /// The failures of pushes to one token since it last worked.
@@ -113,6 +112,9 @@ struct TokenSuspects {
   /// Number of answers since `atATime` last grew.
   private var answers = 0
   private var suspectsInFlight = 0
+  /// When a suspect with so many losses last asked in vain.
+  private var askedAt: [Int: Instant] = [:]
+  private static let lossesMax = 16
   private var lostAt = Instant(nanoseconds: .min)
   private var hasAnswered = true
 
@@ -172,16 +174,17 @@ struct TokenSuspects {
   ///
   /// - Parameters:
   ///   - isLost: whether its connection was lost.
+  ///   - connection: the one that carried it, if known. One that was lost with several pushes to a token counts once for it.
   ///   - hadTurn: whether it was a suspect's.
   mutating func didEnd(
-    _ token: ArraySlice<UInt8>, isLost: Bool, isAnswered: Bool, hadTurn: Bool, _ now: Instant
+    _ token: ArraySlice<UInt8>, isLost: Bool, on connection: Int? = nil, isAnswered: Bool, hadTurn: Bool, _ now: Instant
   ) {
     inFlight -= 1
     // The first losses of a token do not hold back suspects. Otherwise a lane with many losses would never send them.
     if isLost, hadTurn { didLoseSuspect(now) }
     if hadTurn { returnTurn(isAnswered: isAnswered) }
     if isLost {
-      change(token, now) { [answered, lost] in $0.losses.note(answered: answered, lost: lost) }
+      change(token, now) { [answered, lost] in $0.losses.note(connection, answered: answered, lost: lost) }
       lost += 1
     } else if isAnswered {
       forget(token) { $0.losses = Losses() }
@@ -192,10 +195,15 @@ struct TokenSuspects {
 
   // MARK: - Turns
 
-  /// Whether a suspect may be sent now. If so, it counts as sent.
-  mutating func grant(_ now: Instant) -> Bool {
+  /// Whether a push to this token, which is a suspect, may be sent now. If so, it counts as sent.
+  mutating func grant(_ token: ArraySlice<UInt8>, _ now: Instant) -> Bool {
+    let losses = min(losses(of: token, now).count, Self.lossesMax)
+    let comesFirst = !askedAt.contains { $0.key < losses && $0.value + Self.interval * 2 > now }
     let isAwaited = !hasAnswered && inFlight > suspectsInFlight
-    guard suspectsInFlight < atATime, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else { return false }
+    guard comesFirst, suspectsInFlight < atATime, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else {
+      askedAt[losses] = now
+      return false
+    }
     suspectsInFlight += 1
     return true
   }

@@ -1,4 +1,4 @@
-// Tokens at whose pushes the provider fails for ever, while it works for all others.
+// Tokens at whose pushes the provider fails, while it works for all others.
 //
 // Only some seeds have them, and these have no other faults. So every other ring is owed in time.
 

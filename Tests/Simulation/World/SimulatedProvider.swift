@@ -16,6 +16,8 @@ final class SimulatedProvider {
   /// By a number that is unique, unlike a request's tag.
   private var underWay: [Int: PushRequest] = [:]
   private var written = 0
+  /// The number of the connection in use.
+  private var connection = 0
   private var isUp = false
   private var isClosing = false
   private var isPumping = false
@@ -92,7 +94,7 @@ final class SimulatedProvider {
     world.promises.willLeave(request, over: path, illness)
     if let illness, illness != .slow { return suffer(illness, number, now) }
     let token = String(decoding: request.token, as: UTF8.self)
-    if let illness = world.badTokens.illness(of: token, lane: lane.id) {
+    if world.hasFaults, let illness = world.badTokens.illness(of: token, lane: lane.id) {
       return suffer(illness, number, now, isForToken: true)
     }
     var fate = world.faults.fate(of: request, in: lane, isTroubled: isTroubled, isUnauthorized: isUnauthorized)
@@ -131,9 +133,9 @@ final class SimulatedProvider {
     world.after(time) { [self] in
       life.whenRunning { [self] in
         guard underWay.removeValue(forKey: number) != nil else { return }
-        if isForToken, illness == .closing { loseAll() }
         if illness == .throttling, !isForToken { world.promises.didPause(Paths.Path(replica: life.replica.index, lane: index)) }
-        report(request, outcome, status: status, sentAt: sentAt, connection: number)
+        report(request, outcome, status: status, sentAt: sentAt, connection: isForToken ? connection : number)
+        if isForToken, illness == .closing { loseAll() }
         pump()
       }
     }
@@ -143,7 +145,11 @@ final class SimulatedProvider {
   private func loseAll() {
     let lost = underWay.sorted { $0.key < $1.key }.map(\.value)
     underWay = [:]
-    for request in lost { report(request, .unknown(reason: PushOutcome.connectionLostReason), sentAt: life.localNow) }
+    for request in lost {
+      report(
+        request, .unknown(reason: PushOutcome.connectionLostReason), sentAt: life.localNow, connection: connection)
+    }
+    connection += 1
   }
 
   private func report(
