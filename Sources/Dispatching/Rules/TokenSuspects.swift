@@ -115,6 +115,7 @@ struct TokenSuspects {
   /// When a suspect with so many losses last asked in vain.
   private var askedAt: [Int: Instant] = [:]
   private static let lossesMax = 16
+  private var grantedAt = Instant(nanoseconds: .min)
   private var lostAt = Instant(nanoseconds: .min)
   private var hasAnswered = true
 
@@ -200,11 +201,14 @@ struct TokenSuspects {
     let losses = min(losses(of: token, now).count, Self.lossesMax)
     let comesFirst = !askedAt.contains { $0.key < losses && $0.value + Self.interval * 2 > now }
     let isAwaited = !hasAnswered && inFlight > suspectsInFlight
-    guard comesFirst, suspectsInFlight < atATime, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else {
+    // One that gets no answer holds up the others for a second.
+    let hasRoom = suspectsInFlight < atATime || grantedAt + Self.pause <= now
+    guard comesFirst, hasRoom, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else {
       askedAt[losses] = now
       return false
     }
     suspectsInFlight += 1
+    grantedAt = now
     return true
   }
 
