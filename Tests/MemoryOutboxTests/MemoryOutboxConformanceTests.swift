@@ -4,13 +4,25 @@ import MemoryOutbox
 import PushModel
 import Queue
 import Runtime
+import Synchronization
 import TestSupport
 import Testing
+
+/// Every reading is a microsecond later than the one before: no time passes but by the rules.
+private final class CountingClock: GatewayClock {
+  private let readings = Atomic<Int64>(0)
+
+  func now() -> Instant {
+    Instant(nanoseconds: 0) + .microseconds(readings.add(1, ordering: .relaxed).newValue)
+  }
+  func wallMilliseconds() -> Int64 { 0 }
+}
 
 /// A server in memory with two lanes.
 private struct MemoryOutboxUnderTest: OutboxUnderTest {
   let server: MemoryOutboxServer
   let lanes: [Int16] = [1, 2]
+  let silence = Nanoseconds.microseconds(MemoryOutbox.Limits.silence)
 
   init() {
     var outbox = MemoryOutbox()
@@ -18,7 +30,7 @@ private struct MemoryOutboxUnderTest: OutboxUnderTest {
       outbox.apps[app] = MemoryApp(name: app)
       outbox.lanes[lane] = MemoryLane(id: lane, app: app, provider: "fcm")
     }
-    server = MemoryOutboxServer(outbox)
+    server = MemoryOutboxServer(outbox, clock: CountingClock())
   }
 
   func makeGateway() async throws -> any OutboxStore { server.makeGateway() }

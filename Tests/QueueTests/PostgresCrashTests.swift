@@ -2,6 +2,7 @@ import Logging
 import Queue
 import Runtime
 import TestSupport
+import TestTime
 import Testing
 
 #if canImport(Glibc)
@@ -27,7 +28,7 @@ struct PostgresCrashTests {
   @Test("a settlement survives a crash, with all that was committed before it; a later claim does not")
   func settlementAndClaim() async throws {
     try await TestCluster.with { cluster in
-      let database = TestDatabase(url: cluster.url, loop: EventLoop(name: "test"))
+      let database = TestDatabase(url: cluster.url, loop: .slow("test"))
       defer { database.loop.stop() }
       try await database.migrate()
       let options = PostgresOutbox.Options(url: cluster.url, name: "test", version: "0")
@@ -64,7 +65,9 @@ struct PostgresCrashTests {
   func syncAfterALoss() async throws {
     try await TestDatabase.with { database in
       let options = PostgresOutbox.Options(url: database.url, name: "test", version: "0")
-      let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
+      let loop = EventLoop.slow("outbox")
+      defer { loop.stop() }
+      let outbox = PostgresOutbox(options: options, loop: loop, logger: Logger(label: "test"))
       let events = EventStream()
       await outbox.open { events.report($0) }
       try await events.available()

@@ -6,13 +6,17 @@ import Queue
 import Runtime
 import Synchronization
 import TestSupport
+import TestTime
 import Testing
 
 /// A crash is only imitated, because the cluster is shared: the tables are reset to their earlier contents, also what was
 /// committed durably, and the gateways' connections are cut. `PostgresCrashTests` has a server that really crashes.
 final class PostgresServerUnderTest: OutboxUnderTest {
   let lanes: [Int16]
+  let silence = Nanoseconds.seconds(30)
   private let database: TestDatabase
+  /// No answer of a slow server comes too late.
+  private let loop = EventLoop.slow("gateways")
   private let backend: PostgresConnection
   private let gateways = Mutex<[(outbox: PostgresOutbox, events: EventStream)]>([])
   private let tokens = Atomic<Int>(0)
@@ -30,6 +34,32 @@ final class PostgresServerUnderTest: OutboxUnderTest {
       lanes.append(try await backend.query(register).int16(0, 0))
     }
     self.lanes = lanes
+    try await raiseLimits()
+  }
+
+  /// On a slow machine these limits of the server would end while a rule works: the silence of a gateway, the time that a run of follow-ups
+  /// takes, the age of a note that it still takes, and waits for locks.
+  private func raiseLimits() async throws {
+    try await backend.script(
+      """
+      do $$
+      declare
+        v_limit record;
+        v_text  text;
+      begin
+        for v_limit in values ('push.beat'::regproc, '00:00:03', '\(silence.milliseconds) ms'),
+          ('push.follow_up', '00:00:10', '1 hour'), ('push.follow_up', '250 ms', '1 hour')
+        loop
+          v_text := pg_get_functiondef(v_limit.column1);
+          execute replace(v_text, quote_literal(v_limit.column2), quote_literal(v_limit.column3));
+          assert pg_get_functiondef(v_limit.column1) <> v_text, v_limit.column1 || ' has no limit of ' || v_limit.column2;
+        end loop;
+        for v_limit in select p.oid::regprocedure as name from pg_proc p where p.proconfig::text ~ 'lock_timeout' loop
+          execute format('alter function %s set lock_timeout = %L', v_limit.name, '1min');
+        end loop;
+      end
+      $$
+      """)
   }
 
   /// Runs `body` with its own server.
@@ -47,11 +77,12 @@ final class PostgresServerUnderTest: OutboxUnderTest {
   private func close() async {
     for gateway in gateways.withLock({ $0 }) { await gateway.outbox.close() }
     await backend.close()
+    loop.stop()
   }
 
   func makeGateway() async throws -> any OutboxStore {
     let options = PostgresOutbox.Options(url: database.url, name: "test", version: "0")
-    let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
+    let outbox = PostgresOutbox(options: options, loop: loop, logger: Logger(label: "test"))
     let events = EventStream()
     gateways.withLock { $0.append((outbox, events)) }
     await outbox.open { events.report($0) }

@@ -46,7 +46,7 @@ extension OutboxStoreConformance {
     OutboxStoreRule("a gateway that sends heartbeats is alive") { server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       for _ in 0..<5 {
-        try await server.advance(by: .seconds(1))
+        try await server.advance(by: server.silence / 3)
         try expect(try await gateway.beat(mayReap: true), true, "the one")
         try expect(try await other.beat(mayReap: true), true, "the other")
       }
@@ -84,7 +84,7 @@ extension OutboxStoreConformance {
       _ = try await server.claim(1, gateway)
       try await server.beat(other, mayReap: false)
       _ = try await gateway.beat(mayReap: true)
-      try await server.advance(by: .seconds(4))
+      try await server.advance(by: server.silence * 4 / 3)
       for _ in 0..<2 { _ = try await other.beat(mayReap: true) }
       try expect(try await gateway.beat(mayReap: true), true, "one that beats next is alive")
       try expect(try await server.states(of: call), [.claimed(lease: 1)], "rows")
@@ -94,13 +94,13 @@ extension OutboxStoreConformance {
     OutboxStoreRule("after a pause or clock step in which all gateways were silent, none is declared dead") {
       server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      for step in [6, -600, 3_600] as [Int64] {
-        try await server.advance(by: .seconds(step))
+      for step in [server.silence * 2, .seconds(-600), .seconds(3_600)] {
+        try await server.advance(by: step)
         for _ in 0..<2 {
-          try expect(try await other.beat(mayReap: true), true, "the first to be heard after \(step) s lives")
-          try await server.advance(by: .seconds(1))
+          try expect(try await other.beat(mayReap: true), true, "the first to be heard after \(step.seconds) s lives")
+          try await server.advance(by: server.silence / 3)
         }
-        try expect(try await gateway.beat(mayReap: true), true, "the next to be heard after \(step) s lives")
+        try expect(try await gateway.beat(mayReap: true), true, "the next to be heard after \(step.seconds) s lives")
       }
       try await server.advance(by: .seconds(-600))
       try await server.listen(other)
@@ -114,9 +114,9 @@ extension OutboxStoreConformance {
       server in
       let other = try await server.gateway()
       try await server.listen(other)
-      try await server.advance(by: .seconds(-5))
+      try await server.advance(by: server.silence * -5 / 3)
       let gateway = try await server.gateway()
-      try await server.advance(by: .seconds(6))
+      try await server.advance(by: server.silence * 2)
       _ = try await other.beat(mayReap: true)
       try expect(try await gateway.beat(mayReap: true), true, "one that beats next is alive")
       try await server.lookAgain(other)

@@ -11,7 +11,7 @@ extension OutboxStoreConformance {
       let call = try await server.call(devices: 8)
       let gateway = try await server.gateway()
       let first = try await gateway.claim(1, server.allowances(7), within: ClaimLimits()).deliveries
-      let at = first[0].deadline - .seconds(30)
+      let at = first[0].deadline - .seconds(300)
       func failed(_ attempt: Int32, _ status: UInt16, isHedged: Bool = false) -> FailedAttempt {
         FailedAttempt(at: at, attempt: attempt, status: status, reason: "x", isHedged: isHedged)
       }

@@ -81,13 +81,13 @@ extension OutboxStoreConformance {
       let call = try await server.call()
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
-      let parking = Parking(lease: claimed[0].lease, attempts: 4, delay: .seconds(10), reason: "ServiceUnavailable")
+      let parking = Parking(lease: claimed[0].lease, attempts: 4, delay: .seconds(200), reason: "ServiceUnavailable")
       try expect(try await gateway.park([parking]), 1, "parked")
       try expect(try await server.owed(of: call).map(\.attempts), [4], "attempts")
       try expect(try await server.states(of: call), [.waiting], "rows")
       try await server.runJobs(gateway)
       try expect(try await server.claim(2, gateway).count, 0, "deliveries before its time")
-      try await server.advance(by: .seconds(11))
+      try await server.advance(by: .seconds(201))
       _ = try await gateway.beat(mayReap: false)
       try await server.runJobs(gateway)
       try expect(try await server.claim(3, gateway).map(\.attempt), [5], "attempts of the claim after it")
@@ -105,9 +105,9 @@ extension OutboxStoreConformance {
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
       let parkings = [
-        Parking(lease: claimed[0].lease, attempts: 4, delay: .seconds(10), reason: "ServiceUnavailable"),
+        Parking(lease: claimed[0].lease, attempts: 4, delay: .seconds(200), reason: "ServiceUnavailable"),
         Parking(releasing: claimed[1].lease),
-        Parking(lease: claimed[2].lease, attempts: 1, delay: .seconds(10), reason: "x"),
+        Parking(lease: claimed[2].lease, attempts: 1, delay: .seconds(200), reason: "x"),
       ]
       try expect(try await gateway.park(parkings), 3, "returned")
       try expect(try await server.states(of: call), [.waiting, .ready, .waiting], "rows")
@@ -121,14 +121,14 @@ extension OutboxStoreConformance {
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let claimed = try await server.claim(1, gateway)
       let handOns = claimed.map {
-        Parking(lease: $0.lease, attempts: 1, delay: .seconds(20), avoided: .us, reason: "TimedOut")
+        Parking(lease: $0.lease, attempts: 1, delay: .seconds(200), avoided: .us, reason: "TimedOut")
       }
       try expect(try await gateway.park(handOns), 2, "handed on")
       try expect(try await server.states(of: call), [.ready, .ready], "rows")
       try expect(try await server.claim(2, gateway).count, 0, "deliveries of the gateway before they are due")
       let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
       try expect(taken.map(\.attempt), [2], "attempts of the other's claim")
-      try await server.advance(by: .seconds(21))
+      try await server.advance(by: .seconds(201))
       _ = try await gateway.beat(mayReap: false)
       try expect(try await server.claim(3, gateway).map(\.attempt), [2], "attempts of the gateway's claim afterwards")
       // The mark is gone with the claim.
@@ -142,12 +142,12 @@ extension OutboxStoreConformance {
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let lease = try await server.claim(1, gateway)[0].lease
-      let handOn = Parking(lease: lease, attempts: 2, delay: .seconds(20), avoided: .all, reason: "TimedOut")
+      let handOn = Parking(lease: lease, attempts: 2, delay: .seconds(200), avoided: .all, reason: "TimedOut")
       try expect(try await gateway.park([handOn]), 1, "handed on")
       try expect(try await server.states(of: call), [.ready], "rows")
       try expect(try await server.claim(2, gateway).count, 0, "deliveries of the gateway")
       try expect(try await server.claim(1, other).count, 0, "deliveries of the other")
-      try await server.advance(by: .seconds(21))
+      try await server.advance(by: .seconds(201))
       try expect(try await server.claim(2, other).map(\.attempt), [3], "attempts of the other's claim afterwards")
     },
     OutboxStoreRule(
@@ -161,7 +161,7 @@ extension OutboxStoreConformance {
         try await gateway.claim(number, last, within: ClaimLimits()).deliveries.map(\.attempt)
       }
       let taken = try await server.claim(1, other)
-      let handOn = Parking(lease: taken[0].lease, attempts: 1, delay: .seconds(20), avoided: .us, reason: "TimedOut")
+      let handOn = Parking(lease: taken[0].lease, attempts: 1, delay: .seconds(200), avoided: .us, reason: "TimedOut")
       try expect(try await other.park([handOn]), 1, "handed on")
       // Then it was just handed on, however slow the machine is.
       try await server.advance(by: .seconds(-60))
@@ -186,7 +186,7 @@ extension OutboxStoreConformance {
         try await gateway.park(
           claimed.enumerated().map {
             Parking(
-              lease: $1.lease, attempts: 1, delay: .seconds(20), avoided: $0 == 2 ? .all : .us, reason: "TimedOut")
+              lease: $1.lease, attempts: 1, delay: .seconds(200), avoided: $0 == 2 ? .all : .us, reason: "TimedOut")
           }), 3, "handed on")
       let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
       try expect(taken.count, 1, "deliveries of the other, under a claim of the same number")
@@ -204,7 +204,7 @@ extension OutboxStoreConformance {
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let claimed = try await server.claim(1, gateway)
       func handOn(_ lease: DeliveryLease, _ avoided: Parking.Avoided = .us) -> Parking {
-        Parking(lease: lease, attempts: 1, delay: .seconds(20), avoided: avoided, reason: "TimedOut")
+        Parking(lease: lease, attempts: 1, delay: .seconds(200), avoided: avoided, reason: "TimedOut")
       }
       try expect(try await gateway.park(claimed.dropFirst().map { handOn($0.lease) }), 5, "handed on")
       let taken = try await other.claim(1, server.allowances(4), within: ClaimLimits()).deliveries
@@ -240,7 +240,7 @@ extension OutboxStoreConformance {
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let delivery = try await server.claim(1, gateway)[0]
-      let handOn = Parking(lease: delivery.lease, attempts: 1, delay: .seconds(20), avoided: .us, reason: "TimedOut")
+      let handOn = Parking(lease: delivery.lease, attempts: 1, delay: .seconds(200), avoided: .us, reason: "TimedOut")
       try expect(try await gateway.park([handOn]), 1, "handed on")
       let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
       try expect(try await gateway.settle([Settlement(delivered: delivery)]), 0, "settled late")

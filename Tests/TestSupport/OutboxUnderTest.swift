@@ -55,6 +55,9 @@ public struct EndedDelivery: Sendable, Equatable {
 public protocol OutboxUnderTest: Sendable {
   /// Two lanes that differ only in their apps.
   var lanes: [Int16] { get }
+  /// The time without a heartbeat after which a gateway is declared dead. It is long enough for a slow machine, which may take a third of
+  /// it from one heartbeat of a rule to the next.
+  var silence: Nanoseconds { get }
 
   /// A new gateway whose connections are up. It has not registered.
   func makeGateway() async throws -> any OutboxStore
