@@ -56,9 +56,13 @@ import Testing
       _ = try await gateway.simulators.expo.waitForAccepted(102)
       try await gateway.settled()
       #expect(try await gateway.outcomes() == "apns delivered 101,expo delivered 102,fcm delivered 101")
-      #expect(await gateway.simulators.apnsProduction.counters.connections == connections)
+      // A busy machine may answer so late that a connection is doubted and replaced.
+      let exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
+      let replaced = Int(exposition.sum("push_gateway_connections_replaced_total", ["provider": "apns"]))
+      #expect(await gateway.simulators.apnsProduction.counters.connections <= connections + replaced)
       #expect(await gateway.pushesByToken().values.sorted() == [101, 101, 102], "each push was sent once")
-      #expect(try await gateway.database.value("select count(*) from push.gateways where alive") == "1")
+      // The former service retires after its pushes.
+      try await gateway.database.wait(for: "select count(*) from push.gateways where alive", toBe: "1")
     }
   }
 
@@ -88,7 +92,7 @@ import Testing
 
   @Test("many changes while former services wait for their pushes take a limited number of connections")
   func manyChanges() async throws {
-    try await GatewayHarness.with(watchesFiles: true) { gateway in
+    try await GatewayHarness.with(watchesFiles: true, patience: nil) { gateway in
       let connections =
         "select count(*) from pg_stat_activity where application_name similar to "
         + "'push-gateway (claims|settlements|control|maintenance|jobs|listener)' and datname = current_database()"
@@ -113,18 +117,18 @@ import Testing
       }
       await gateway.simulators.fcm.setFaults(FaultPlan([]))
       try await applied(6, within: .seconds(120))
-      // Those of four services.
-      #expect(most <= 24)
+      // Those of four services, and of one more whose sessions are ending. Without a limit there were seven.
+      #expect(most <= 30)
     }
   }
 
   @Test("a crashed gateway is declared dead while one change follows the other")
   func crashAmongChanges() async throws {
-    try await GatewayHarness.with(watchesFiles: true) { gateway in
+    try await GatewayHarness.with(watchesFiles: true, reaps: true) { gateway in
       // It sends no heartbeat.
       _ = try await gateway.database.value("push.register_gateway('crashed', '0')")
       var change = 0
-      try await eventually("it is dead", within: .seconds(120), every: .seconds(1)) {
+      try await eventually("it is dead", within: .seconds(300), every: .seconds(1)) {
         change += 1
         try Self.setRingSeconds(30 + change % 2, gateway)
         await gateway.service.reload()

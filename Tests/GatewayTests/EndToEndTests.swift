@@ -32,7 +32,8 @@ struct EndToEndTests {
       #expect(events == "sent apns,delivered apns 200,sent expo,delivered expo 200,sent fcm,delivered fcm 200")
       let times = try await gateway.database.value(
         """
-        select bool_and(created_at <= sent_at and sent_at <= answered_at and answered_at <= finished_at + interval '1 ms')
+        -- The gateway's estimate of the database's clock is wrong by up to half a round trip.
+        select bool_and(created_at <= sent_at + interval '30 s' and sent_at <= answered_at and answered_at <= finished_at + interval '1 ms')
         from push.delivery_history
         """)
       #expect(times == "true")

@@ -13,7 +13,7 @@ struct EscalationTests {
   )
   func unheard() async throws {
     try await GatewayHarness.with { settings in
-      settings.apps[0].escalateAfterSeconds = 2
+      settings.apps[0].escalateAfterSeconds = 20
     } _: { gateway in
       let quiet = PhoneToken.fcm("quiet")
       let phones = """

@@ -34,10 +34,13 @@ struct GatewayHarness {
   ///   - given: the database; nil: a new one in the cluster of all tests.
   ///   - hedges: whether invites are hedged. Off where requests are counted, because a busy machine would cause some
   ///     hedges.
-  ///   - patience: how long a ring waits for an answer before it is handed on. Long where each push must be sent once.
+  ///   - patience: how long a ring waits for an answer before it is handed on, which would send it again and count an attempt more; nil:
+  ///     as in a real gateway.
+  ///   - reaps: whether a gateway is declared dead after three seconds, as in a real database, and not after a minute.
   static func with(
     simulators configuration: SimulatorSuite.Configuration = strict,
-    on given: TestDatabase? = nil, watchesFiles: Bool = false, hedges: Bool = false, patience: Nanoseconds? = nil,
+    on given: TestDatabase? = nil, watchesFiles: Bool = false, hedges: Bool = false,
+    patience: Nanoseconds? = .seconds(60), reaps: Bool = false,
     adjust: (inout GatewayConfiguration) -> Void = { _ in },
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
@@ -45,21 +48,24 @@ struct GatewayHarness {
       return try await TestDatabase.with(isMigrated: false) {
         try await with(
           simulators: configuration, on: $0, watchesFiles: watchesFiles, hedges: hedges, patience: patience,
-          adjust: adjust, body)
+          reaps: reaps, adjust: adjust, body)
       }
     }
     var dispatching = DispatcherSettings()
+    // A token is tried in the other environment for as long as a request may take.
+    dispatching.policy.environmentProbe = .seconds(30)
     if let patience { dispatching.policy.patience = patience...patience }
-    try await serve(configuration, given, watchesFiles, hedges, dispatching, adjust, body)
+    try await serve(configuration, given, watchesFiles, hedges, reaps, dispatching, adjust, body)
   }
 
   private static func serve(
     _ configuration: SimulatorSuite.Configuration, _ database: TestDatabase, _ watchesFiles: Bool, _ hedges: Bool,
-    _ dispatching: DispatcherSettings, _ adjust: (inout GatewayConfiguration) -> Void,
+    _ reaps: Bool, _ dispatching: DispatcherSettings, _ adjust: (inout GatewayConfiguration) -> Void,
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
     let connection = try await database.connect()
     try await Migrator().migrate(connection)
+    if !reaps { try await connection.script(Self.longSilence) }
     await connection.close()
     var configuration = configuration
     configuration.database = database.url
@@ -97,6 +103,15 @@ struct GatewayHarness {
     try await harness.stop()
     await simulators.stop()
   }
+
+  /// A gateway whose heartbeats come late because the machine is busy is not declared dead, which would send its pushes again.
+  private static let longSilence = """
+    do $$
+    begin
+      execute replace(pg_get_functiondef('push.beat'::regproc), '''00:00:03''', '''1 min''');
+    end
+    $$
+    """
 
   private static func turnOffHedges(_ file: String) throws {
     var text = try String(contentsOfFile: file, encoding: .utf8)
@@ -208,8 +223,9 @@ struct GatewayHarness {
       "select deliveries from push.enqueue_call('\(Self.baseCallData(callID))', '\(Self.residents)', 'porteiro')")
   }
 
-  /// SQL that inserts `count` calls of three devices each in one statement. Every device has a token of its own.
-  static func bulk(_ count: Int, ringSeconds: Int = 60) -> String {
+  /// SQL that inserts `count` calls of three devices each in one statement. Every device has a token of its own. They ring for longer
+  /// than a busy machine needs.
+  static func bulk(_ count: Int, ringSeconds: Int = 600) -> String {
     """
     insert into push.outbox (app, ring_seconds, payload, recipients)
     select 'porteiro', \(ringSeconds), jsonb_build_object('callId', 'bulk-' || i, 'from', 'doorman', 'fromName', 'Portaria'),

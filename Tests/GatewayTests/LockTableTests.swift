@@ -33,7 +33,7 @@ struct LockTableTests {
       defer { database.loop.stop() }
       var simulators = GatewayHarness.strict
       simulators.faults = FaultPlan([FaultRule(provider: .fcm, fault: Fault(.accept, delay: .seconds(2)), count: 1)])
-      try await GatewayHarness.with(simulators: simulators, on: database) { gateway in
+      try await GatewayHarness.with(simulators: simulators, on: database, patience: nil) { gateway in
         let (filler, backend) = (try await database.connect(), try await database.connect())
         try await gateway.enqueue("before")
         _ = try await gateway.simulators.apnsProduction.waitForAccepted(1)

@@ -179,7 +179,7 @@ private final class ServingProcess {
       let key = try await database.value("select key from push.create_api_key('porteiro', 'test')")
 
       // Enqueued over HTTP, refused over HTTP, and over SQL.
-      let body = #"{"payload": \#(Self.call("traced")), "recipients": \#(Self.recipients), "ringSeconds": 10}"#
+      let body = #"{"payload": \#(Self.call("traced")), "recipients": \#(Self.recipients), "ringSeconds": 25}"#
       let answer = try await post(port, body, key: key, ["traceparent: 00-\(Self.trace)-00f067aa0ba902b7-01"])
       #expect(answer.status == 202)
       let wrong = body.replacingOccurrences(of: "traced", with: "wrong")
@@ -192,7 +192,7 @@ private final class ServingProcess {
       let refused = try await process.line(with: "Requests were refused")
       for part in ["wrong_secret", "127.0.0.1", "enqueueCall", "401"] { #expect(refused.contains(part), "\(refused)") }
       _ = try await database.value(
-        "select deliveries from push.enqueue_call('\(Self.call("plain"))', '\(Self.recipients)', 'porteiro', 10)")
+        "select deliveries from push.enqueue_call('\(Self.call("plain"))', '\(Self.recipients)', 'porteiro', 25)")
 
       // The database goes away, and the configuration becomes invalid.
       try await database.execute(
@@ -207,7 +207,7 @@ private final class ServingProcess {
       _ = try await process.line(with: "The configuration was not read again")
       try SecretFixture.write(configuration, to: file)
 
-      try await database.wait(for: "select count(*) from push.delivery", toBe: "0")
+      try await database.wait(for: "select count(*) from push.delivery", toBe: "0", within: .seconds(180))
       let minted = try await database.value("select string_agg(token, ' ') from push.provider_tokens")
       // A delivery that expires in the outbox has no line: no gateway held it.
       let count = try await database.value("select count(*) from push.delivery_history where gateway is not null")

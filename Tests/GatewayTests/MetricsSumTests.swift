@@ -57,11 +57,20 @@ import Testing
         try await database.execute(GatewayHarness.bulk(200, ringSeconds: 600))
         for index in 0..<3 {
           try await gateway.ring(
-            GatewayHarness.baseCallData("late-\(index)"), Self.fcm("fault-slow-5500-\(index)-xxxxxxxx"), seconds: 5)
-          try await gateway.ring(
-            GatewayHarness.baseCallData("dead-\(index)"), Self.fcm("fault-UNREGISTERED-\(index)-xxxxx"), seconds: 30)
+            GatewayHarness.baseCallData("dead-\(index)"), Self.fcm("fault-UNREGISTERED-\(index)-xxxxx"), seconds: 600)
         }
         try await gateway.settled()
+        // A busy machine may not send within the five seconds; then other calls ring.
+        let late = "select count(*) from push.delivery_history where outcome = 'delivered_late'"
+        var rung = 0
+        while let found = Int(try await database.value(late)), found < 3 {
+          for _ in found..<3 {
+            rung += 1
+            try await gateway.ring(
+              GatewayHarness.baseCallData("late-\(rung)"), Self.fcm("fault-slow-5500-\(rung)-xxxxxxxx"), seconds: 5)
+          }
+          try await gateway.settled()
+        }
         // These deliveries are ended by SQL: the lane is paused, so that no replica claims them.
         try await database.execute("update push.lanes set paused = true where provider = 'expo'")
         for index in 0..<4 {
@@ -72,7 +81,7 @@ import Testing
           try await database.execute("select push.end_call('void-\(index)', 'declined')")
         }
         try await database.execute("select push.report_ringing('bulk-7', 'ios-7')")
-        try await database.wait(for: "select count(*) from push.outbox where state = 'missed'", toBe: "7")
+        try await database.wait(for: "select count(*) from push.outbox where state = 'missed'", toBe: "\(rung + 4)")
         try await database.execute("update push.lanes set paused = false where provider = 'expo'")
         try await gateway.settled()
 
@@ -100,12 +109,14 @@ import Testing
           ] { totals[name, default: 0] += exposition.sum("push_gateway_\(name)") }
           #expect(exposition.sum("push_gateway_replicas_alive") == 3)
         }
-        #expect(totals["calls_total"] == 214)
+        #expect(totals["calls_total"] == Double(211 + rung))
+        let unsent = try await database.value(
+          "select count(*) from push.delivery_history where outcome = 'expired' and sent_at is null")
         let missed = try await database.value("select count(*) from push.delivery_history where kind = 'missed_call'")
         #expect(totals["missed_calls_total"] == Double(missed))
         #expect(totals["time_to_ring_seconds_count"] == 1)
         #expect(totals["invalidated_tokens_total"] == 3)
-        #expect(totals["expired_before_send_total"] == 4)
+        #expect(totals["expired_before_send_total"] == Double(unsent))
         #expect(totals["pending"] == 0)
         #expect(totals["settlement_lost_total"] == 0)
         #expect(totals["ambiguous_total"] == 0)
@@ -123,7 +134,11 @@ import Testing
       try await gateway.database.execute("update push.lanes set paused = true where provider = 'fcm'")
       try await gateway.ring(GatewayHarness.baseCallData("waits"), Self.fcm("a-token-that-waits-xxxxxxxx"), seconds: 60)
       var exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
-      #expect(exposition.sum("push_gateway_pending") == 1)
+      // A scrape does not wait for a database that is slow.
+      try await eventually("one is pending") {
+        exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
+        return exposition.sum("push_gateway_pending") == 1
+      }
       #expect(exposition.sum("push_gateway_pending", ["provider": "fcm", "kind": "invite", "state": "ready"]) == 1)
       #expect(exposition.sum("push_gateway_oldest_ready_seconds", ["provider": "fcm", "kind": "invite"]) > 0)
       #expect(exposition.sum("push_gateway_lane_paused") == 1)

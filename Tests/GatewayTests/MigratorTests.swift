@@ -378,7 +378,7 @@ import Testing
       #expect(await waiting.next() == .lock(title: "functions/other"))
       // At every try.
       let other = try await database.connect()
-      for _ in 0..<3 { try await other.script("set statement_timeout = '10s'; insert into push.one values (2);") }
+      for _ in 0..<3 { try await other.script("set statement_timeout = '60s'; insert into push.one values (2);") }
       try await long.script("commit;")
       try await migration.value
       #expect(try await migrator([Self.one], functions).pending(on: connection).isEmpty)

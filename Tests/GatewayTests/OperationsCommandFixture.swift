@@ -35,8 +35,8 @@ enum OperationsFixture {
     try await TestDatabase.with { database in
       try await database.execute(
         """
-        select push.register_app('porteiro', 60, p_providers => '{apns,fcm}'),
-          push.register_app('condo', 60, p_providers => '{fcm}');
+        select push.register_app('porteiro', 600, p_providers => '{apns,fcm}'),
+          push.register_app('condo', 600, p_providers => '{fcm}');
         select push.register_gateway('pod-1', '1.0.0');
         -- It counts as silent after 5 s, which a test may take.
         update push.gateways set heartbeat_at = now() + interval '1 hour';

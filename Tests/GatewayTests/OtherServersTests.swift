@@ -69,6 +69,7 @@ struct OtherServersTests {
       var request = HomeserverRequest { $0.pushKey = "fault-UNREGISTERED-0123456789" }
       #expect(try await api.send("POST", Self.notify, request.json, key: "").body == #"{"rejected":[]}"#)
       try await gateway.settled()
+      try await gateway.database.wait(for: "select exists (select from push.token_invalidations)")
       request.type = "m.room.message"
       #expect(
         try await api.send("POST", Self.notify, request.json, key: "").body

@@ -4,6 +4,7 @@ import Foundation
 import HTTP2TestSupport
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Settings
@@ -51,7 +52,9 @@ import Testing
           #expect(relay.targets.contains(target), "\(name) has no tunnel to \(target): \(relay.targets)")
         }
       }
-      #expect(await Self.connections(harness.simulators) == first.targets.count + second.targets.count)
+      try await eventually("every connection is a tunnel") {
+        await Self.connections(harness.simulators) == first.targets.count + second.targets.count
+      }
     }
   }
 
@@ -70,7 +73,9 @@ import Testing
       try await Self.enqueue("call", "porteiro", harness)
       try await harness.settled()
       #expect(try await harness.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
-      #expect(await Self.connections(harness.simulators) == open.targets.count)
+      try await eventually("every connection is a tunnel") {
+        await Self.connections(harness.simulators) == open.targets.count
+      }
     }
   }
 }

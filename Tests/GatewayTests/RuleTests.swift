@@ -6,6 +6,7 @@ import Queue
 import Runtime
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Settings
@@ -140,7 +141,7 @@ struct RuleTests {
       try await gateway.settled()
       // All streams are taken by pushes whose answers are held back …
       await gateway.simulators.setFaults(
-        FaultPlan([FaultRule(provider: simulated, fault: Fault(.accept, delay: .seconds(2)))]))
+        FaultPlan([FaultRule(provider: simulated, fault: Fault(.accept, delay: .seconds(8)))]))
       try await ring("held", 4)
       _ = try await server.waitForAccepted(2)
       // … so that what the gateway claims beyond them has to wait.
@@ -180,7 +181,7 @@ struct RuleTests {
         case .fcm: (gateway.simulators.fcm, #""fcmToken": "\#(PhoneToken.fcm("u"))""#)
         default: (gateway.simulators.expo, #""pushToken": "\#(PhoneToken.expo("u"))""#)
         }
-      try await gateway.ring(GatewayHarness.baseCallData("warm"), GatewayHarness.residents)
+      try await gateway.ring(GatewayHarness.baseCallData("warm"), GatewayHarness.residents, seconds: 600)
       try await gateway.settled()
       let before = await server.counters.accepted
       try await gateway.database.execute("update push.lanes set paused = true")
@@ -245,7 +246,9 @@ struct RuleTests {
   func retryAfterBeyondTheDeadline() async throws {
     let busy = FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE", retryAfter: 60), count: 1)
     try await GatewayHarness.with(simulators: faults(busy)) { gateway in
-      try await gateway.ring(GatewayHarness.baseCallData("r7"), Self.android, seconds: 4)
+      try await gateway.ring(GatewayHarness.baseCallData("r7"), Self.android, seconds: 55)
+      try await eventually("FCM has refused it") { await !gateway.simulators.fcm.counters.refused.isEmpty }
+      try await gateway.lapse("r7")
       try await gateway.database.wait(for: "select exists (select from push.delivery_history where kind = 'invite')")
       let row = try await gateway.database.value(
         "select concat_ws(' ', outcome, attempts) from push.delivery_history where kind = 'invite'")

@@ -1,6 +1,7 @@
 // One gateway that serves several databases over the same connections to the providers.
 
 import Foundation
+import HTTPSurfaceTestSupport
 import Queue
 import Simulators
 import TestSupport
@@ -76,7 +77,10 @@ import Testing
       try await eventually("all calls of south are delivered") { try await Self.outcomes(of: south) == "delivered 60" }
       #expect(try await Self.outcomes(of: gateway.database) == "delivered 3")
       #expect(await gateway.simulators.fcm.counters.connections <= 4, "the connections of one account")
-      #expect(await gateway.simulators.apnsProduction.counters.connections == 1)
+      // A busy machine may answer so late that a connection is doubted and replaced.
+      let exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
+      let replaced = exposition.sum("push_gateway_connections_replaced_total", ["provider": "apns"])
+      #expect(await gateway.simulators.apnsProduction.counters.connections <= 1 + Int(replaced))
       #expect(await gateway.refusals() == [:])
       let metrics = String(
         decoding: await gateway.metrics.exposition(.prometheus, readiness: .ready), as: UTF8.self)
@@ -101,7 +105,7 @@ import Testing
       try await eventually("south is not ready") { await Self.areReady(gateway) == ["north": "1", "south": "0"] }
       for call in 1...10 { try await gateway.enqueue("of-north-\(call)") }
       _ = try await gateway.simulators.fcm.waitForAccepted(10)
-      #expect(await gateway.service.readiness() == .ready)
+      try await eventually("the gateway is ready") { await gateway.service.readiness() == .ready }
       #expect(await gateway.service.remarks().contains { $0.hasPrefix("database south: ") })
       try await ops.script("rollback")
       await ops.close()
@@ -118,7 +122,7 @@ import Testing
       try await gateway.enqueue("of-north")
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       #expect(await gateway.service.remarks().contains("database south: it has not been served yet"))
-      #expect(await Self.areReady(gateway) == ["north": "1", "south": "0"])
+      try await eventually("north is ready") { await Self.areReady(gateway) == ["north": "1", "south": "0"] }
       try await Self.migrate(south)
       try await eventually("both are ready") { await Self.areReady(gateway) == ["north": "1", "south": "1"] }
       try await Self.enqueue("of-south", in: south)
