@@ -23,10 +23,13 @@ package struct APIHarness {
 
   /// Starts the API, runs `body`, and stops the API.
   ///
-  /// - Parameter given: a database whose apps are registered; nil: one of its own, with the apps `porteiro` and `other`.
+  /// - Parameters:
+  ///   - lockPatience: how long a statement waits for a lock: longer than in a real API, so that none is refused because
+  ///     another is slow.
+  ///   - given: a database whose apps are registered; nil: one of its own, with the apps `porteiro` and `other`.
   package static func with(
     adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
-    lockPatience: Nanoseconds = PostgresPool.lockPatience, apiApps: APIApps = APIApps(),
+    lockPatience: Nanoseconds = .seconds(30), apiApps: APIApps = APIApps(),
     on given: TestDatabase? = nil, _ body: (APIHarness) async throws -> Void
   ) async throws {
     guard let database = given else {

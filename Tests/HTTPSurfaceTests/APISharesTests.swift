@@ -90,7 +90,7 @@ struct APISharesTests {
       defer { loop.stop() }
       let pool = PostgresPool(
         url: database.url, loop: loop, timeoutSeconds: 100,
-        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() }, lockPatience: .seconds(2))
+        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() }, lockPatience: .seconds(4))
       let holder = try await database.connect()
       try await holder.script("select pg_advisory_lock(4711)")
       let ended = Ended()
@@ -123,7 +123,7 @@ struct APISharesTests {
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
       let pool = PostgresPool(
-        url: database.url, loop: loop, timeoutSeconds: 1,
+        url: database.url, loop: loop, timeoutSeconds: 10,
         logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
       let pid = PostgresStatement(name: "pid", sql: "select pg_backend_pid()")
       let frozen = try await pool.query(pid).int32(0, 0)

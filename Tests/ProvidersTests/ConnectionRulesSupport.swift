@@ -145,7 +145,8 @@ extension ProviderBench where Provider == HTTP2Provider {
       sandbox: try HTTP2Endpoint(url: suite.endpoints.apnsSandbox, tls: tls))
     configuration.pool.waitTimeout = .seconds(30)
     return Self(
-      provider: HTTP2Provider(configuration, tokens: tokens, loop: .paced("apns-test"), logger: logger))
+      provider: HTTP2Provider(
+        configuration, tokens: tokens, loop: .paced("apns-test", with: [suite.apnsProduction.loop]), logger: logger))
   }
 
   static func fcm(

@@ -64,6 +64,7 @@ private struct Echo: Decodable {
     _ body: (Caller, EventLoop) async throws -> Value
   ) async rethrows -> Value {
     var configuration = CurlConfiguration(caFile: trusting ? server.caFile : nil)
+    configuration.waitLong()
     change(&configuration)
     let caller = Caller(configuration)
     do {
@@ -89,6 +90,7 @@ private struct Echo: Decodable {
   @Test func `a connection is not used beyond its maximum number of requests`() async throws {
     let server = try HTTP2TestServer { $0.respond(200, body: "{}") }
     var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    configuration.waitLong()
     configuration.requestsBeforeRenewal = 5
     let caller = Caller(configuration)
     for _ in 0..<20 {
@@ -106,6 +108,7 @@ private struct Echo: Decodable {
       exchange.respond(200, body: "{}")
     }
     var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    configuration.waitLong()
     configuration.requestsBeforeRenewal = 10
     let caller = Caller(configuration)
     let url = "https://localhost:\(server.port)/"

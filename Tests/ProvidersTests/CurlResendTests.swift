@@ -29,7 +29,7 @@ import Testing
       exchange.connection.note("arrivals")
       if exchange.connection.noted("arrivals") == 2 { exchange.connection.drop() } else { exchange.acceptTicket() }
     }
-    let bench = ProviderBench<ExpoProvider>(port: server.port)
+    let bench = ProviderBench<ExpoProvider>(port: server.port, peers: [server.loop])
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     let result = await bench.push(1)
@@ -51,7 +51,7 @@ import Testing
       guard exchange.connection.noted("arrivals") == 2 else { return exchange.acceptTicket() }
       exchange.connection.session.reset(exchange.stream, code)
     }
-    let bench = ProviderBench<ExpoProvider>(port: server.port)
+    let bench = ProviderBench<ExpoProvider>(port: server.port, peers: [server.loop])
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     #expect(await bench.push(1).outcome == .unknown(reason: "ConnectionLost"))

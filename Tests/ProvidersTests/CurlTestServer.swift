@@ -3,6 +3,21 @@
 import Foundation
 import TestProcess
 
+@testable import Providers
+
+extension CurlConfiguration {
+  /// For a server that a busy machine makes slow.
+  mutating func waitLong() {
+    connectTimeout = .seconds(60)
+    totalTimeout = .seconds(120)
+    firstByteTimeout = .seconds(60)
+    newConnectionTimeout = .seconds(60)
+    answerTimeout = .seconds(60)
+    idleConnectionTimeMax = .seconds(600)
+    keepalive.unacknowledgedMax = .seconds(60)
+  }
+}
+
 /// A server process; it ends when this object is released or the test process ends.
 // @unchecked: nothing changes after `init`.
 final class CurlTestServer: @unchecked Sendable {

@@ -21,9 +21,12 @@ private struct StoppedWall: GatewayClock {
 
     init(wall: Int64 = 0, handler: @escaping (HTTP2TestServer.Exchange) -> Void) async throws {
       server = try HTTP2TestServer(handler: handler)
+      var configuration = ExpoConfiguration(
+        url: "https://localhost:\(server.port)", accessToken: "old", caFile: TestCertificates.shared.caFile)
+      (configuration.requestTimeout, configuration.sharedAnswerTimeout) = (.seconds(60), .seconds(60))
+      configuration.connections.waitLong()
       provider = ExpoProvider(
-        configuration: ExpoConfiguration(
-          url: "https://localhost:\(server.port)", accessToken: "old", caFile: TestCertificates.shared.caFile),
+        configuration: configuration,
         loop: EventLoop(name: "expo-test"), clock: StoppedWall(milliseconds: wall))
       await provider.start { [reports] in reports.receive($0) }
     }

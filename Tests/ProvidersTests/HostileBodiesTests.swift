@@ -112,14 +112,14 @@ private struct FixedToken: ProviderTokenSource {
       configuration, tokens: FixedToken(), loop: .paced("fcm-test", with: [server.loop]), logger: silent)
   }
 
-  private func expo(url: String, caFile: String) -> ExpoProvider {
+  private func expo(url: String, caFile: String, peers: [EventLoop] = []) -> ExpoProvider {
     var configuration = ExpoConfiguration(url: url, caFile: caFile)
     configuration.messagesMax = 1
-    return ExpoProvider(configuration: configuration, loop: .paced("expo-test"))
+    return ExpoProvider(configuration: configuration, loop: .paced("expo-test", with: peers))
   }
 
   private func expo(_ server: HTTP2TestServer) -> ExpoProvider {
-    expo(url: "https://localhost:\(server.port)", caFile: TestCertificates.shared.caFile)
+    expo(url: "https://localhost:\(server.port)", caFile: TestCertificates.shared.caFile, peers: [server.loop])
   }
 
   private enum Kind: CaseIterable {

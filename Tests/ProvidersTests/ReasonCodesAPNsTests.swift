@@ -99,7 +99,8 @@ struct ReasonCodesAPNsTests {
         topic: simulators.material.identity.topic,
         production: try HTTP2Endpoint(url: simulators.endpoints.apnsProduction, tls: tls),
         sandbox: try HTTP2Endpoint(url: simulators.endpoints.apnsSandbox, tls: tls), pool: pool),
-      tokens: SignedTokens(simulators.material), loop: .paced("apns-test"), logger: silent)
+      tokens: SignedTokens(simulators.material),
+      loop: .paced("apns-test", with: [simulators.apnsProduction.loop]), logger: silent)
     let row = rows[index.place]
     let result = await provider.result(ofPushTo: token(index.place), body: #"{"aps":{},"callId":"c1"}"#)
     row.check(result)

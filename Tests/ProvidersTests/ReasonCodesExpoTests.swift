@@ -38,7 +38,7 @@ struct ReasonCodesExpoTests {
     var configuration = ExpoConfiguration(
       url: simulators.endpoints.expo, caFile: simulators.material.authorityFile)
     change(&configuration)
-    return ExpoProvider(configuration: configuration, loop: .paced("expo-test"))
+    return ExpoProvider(configuration: configuration, loop: .paced("expo-test", with: [simulators.expo.loop]))
   }
 
   @Test(arguments: rows.indices.map { RowIndex($0, rows) })

@@ -85,7 +85,7 @@ struct ReasonCodesFCMTests {
   func `every answer of FCM has its documented outcome`(index: RowIndex) async throws {
     let simulators = try #require(SimulatorsTrait.simulators)
     let account = try FCMServiceAccount.load(file: simulators.material.serviceAccountFile)
-    let loop = EventLoop.paced("fcm-test")
+    let loop = EventLoop.paced("fcm-test", with: [simulators.fcm.loop])
     let endpoint = try HTTP2Endpoint(
       url: simulators.endpoints.fcm, tls: .client(caFile: simulators.material.authorityFile))
     var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint)

@@ -21,7 +21,7 @@ import Testing
   @Test func `the FCM simulator accepts pushes with an access token for the service account's file`() async throws {
     let suite = try await SimulatorSuite.start()
     let account = try FCMServiceAccount.load(file: suite.material.serviceAccountFile)
-    let loop = EventLoop.paced("fcm-test")
+    let loop = EventLoop.paced("fcm-test", with: [suite.fcm.loop])
     let endpoint = try HTTP2Endpoint(
       url: suite.endpoints.fcm, tls: .client(caFile: suite.material.authorityFile))
     let provider = HTTP2Provider(
@@ -62,7 +62,7 @@ import Testing
       configuration: ExpoConfiguration(
         url: suite.endpoints.expo,
         accessToken: try ExpoConfiguration.readAccessToken(file: suite.material.expoAccessTokenFile),
-        caFile: suite.material.authorityFile), loop: .paced("expo-test"))
+        caFile: suite.material.authorityFile), loop: .paced("expo-test", with: [suite.expo.loop]))
     let reports = ProviderReports()
     await provider.start { reports.receive($0) }
 

@@ -39,7 +39,7 @@ import Testing
       exchange.respond(201)
       if exchange.stream == last { exchange.connection.session.goAway(lastStream: last) }
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     await bench.provider.send(
       (0..<900).map { bench.request($0, token: WebPushFixture.token(server.port, "\($0)")) })
@@ -59,7 +59,7 @@ import Testing
       }
       exchange.respond(201)
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     #expect(await server.perform { $0.notes.values.sorted() } == [2])
@@ -68,7 +68,7 @@ import Testing
 
   @Test func `a push that may have arrived is unknown and not sent again by the provider`() async throws {
     let server = try HTTP2TestServer { $0.connection.session.reset($0.stream, .internalError) }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     let result = await bench.push(0)
     #expect(result.outcome == .unknown(reason: "ConnectionLost"))
@@ -79,7 +79,7 @@ import Testing
 
   @Test func `connection numbers of different origins differ, and a push avoids its own connection`() async throws {
     let servers = try (0..<2).map { _ in try HTTP2TestServer { $0.respond(201) } }
-    let bench = try ProviderBench.webPush(servers[0].port, servers[1].port)
+    let bench = try ProviderBench.webPush(servers[0].port, servers[1].port, peers: servers.map(\.loop))
     await bench.start()
     let first = try #require(await bench.push(0).connection)
     let second = try #require(await bench.push(1, to: WebPushFixture.token(servers[1].port)).connection)

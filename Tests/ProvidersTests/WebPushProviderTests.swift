@@ -19,7 +19,7 @@ import Testing
     let credentials = try WebPushCredentials(
       keyFile: suite.material.webPushKeyFile, subject: "mailto:ops@example.com")
     let bench = try ProviderBench.webPush(
-      suite.webPush.port, caFile: suite.material.authorityFile, credentials: credentials)
+      suite.webPush.port, caFile: suite.material.authorityFile, peers: [suite.webPush.loop], credentials: credentials)
     await bench.start()
     let browser = suite.material.browser
     await bench.provider.send(
@@ -45,7 +45,7 @@ import Testing
     let token = "\(subscription.endpoint)#auth=\(subscription.keys.auth)&p256dh=\(subscription.keys.p256dh)"
     let credentials = try WebPushCredentials(key: suite.material.webPushKey, subject: "mailto:ops@example.com")
     let bench = try ProviderBench.webPush(
-      suite.webPush.port, caFile: suite.material.authorityFile, credentials: credentials)
+      suite.webPush.port, caFile: suite.material.authorityFile, peers: [suite.webPush.loop], credentials: credentials)
     await bench.start()
     #expect(await bench.push(0, to: token).outcome.isAccepted)
     await bench.stop()
@@ -57,7 +57,7 @@ import Testing
       $0.connection.hold($0)
       $0.respond(201)
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     let token = WebPushFixture.token(server.port, "x/y?z=1")
     func request(_ tag: Int, _ manner: PushManner, collapse: String?, within time: Nanoseconds) -> PushRequest {
@@ -128,7 +128,7 @@ import Testing
         $0.respond(201)
       }
     }
-    let bench = try ProviderBench.webPush(servers[0].port, servers[1].port)
+    let bench = try ProviderBench.webPush(servers[0].port, servers[1].port, peers: servers.map(\.loop))
     await bench.start()
     for tag in 0..<10 {
       #expect(await bench.push(tag, to: WebPushFixture.token(servers[tag % 2].port, "\(tag)")).outcome.isAccepted)
@@ -151,7 +151,7 @@ import Testing
       $0.connection.note($0.authorization.components(separatedBy: ", k=").last ?? "")
       $0.respond(201)
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     let next = try WebPushCredentials(key: .generate(for: .es256), subject: "https://example.com")
@@ -171,7 +171,7 @@ import Testing
   @Test func `an endpoint that is not allowed is refused, and nobody gets a connection`() async throws {
     let allowed = try HTTP2TestServer { $0.respond(201) }
     let inner = try HTTP2TestServer { $0.respond(201) }
-    let bench = try ProviderBench.webPush(allowed.port)
+    let bench = try ProviderBench.webPush(allowed.port, peers: [allowed.loop])
     await bench.start()
     for (tag, endpoint) in [
       "https://127.0.0.1:\(inner.port)/push/a", "https://localhost:\(allowed.port)/push/a",
@@ -204,7 +204,7 @@ import Testing
       $0.connection.note("\($0.message.body.count)")
       $0.respond(201)
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     func request(_ tag: Int, bytes: Int) -> PushRequest {
       PushRequest(
@@ -223,7 +223,7 @@ import Testing
   @Test func `after its deadline nothing is sent, and while it waits for a connection it expires`() async throws {
     let server = try HTTP2TestServer { $0.respond(201) }
     await server.perform { $0.isMute = true }  // no SETTINGS, so no stream
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     await bench.provider.send([
       bench.request(0, within: .zero), bench.request(1, within: .milliseconds(-1)),
@@ -242,7 +242,7 @@ import Testing
     let target = try HTTP2TestServer { $0.respond(201) }
     let location = "https://127.0.0.1:\(target.port)/push/a"
     let server = try HTTP2TestServer { $0.respond(307, [("location", location)]) }
-    let bench = try ProviderBench.webPush(server.port, target.port)
+    let bench = try ProviderBench.webPush(server.port, target.port, peers: [server.loop, target.loop])
     await bench.start()
     #expect(await bench.push(0).outcome == .rejected(reason: "HTTP307"))
     #expect(await target.perform { $0.connectionCount } == 0)
@@ -253,7 +253,7 @@ import Testing
 
   @Test func `without a permit nothing is sent`() async throws {
     let server = try HTTP2TestServer { $0.respond(201) }
-    let bench = try ProviderBench.webPush(server.port, hasPermit: true)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop], hasPermit: true)
     await bench.start()
     let result = await bench.push(0)
     #expect(result.outcome == .refused(reason: SendPermit.lapsedReason))
@@ -273,7 +273,7 @@ import Testing
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { $0.connection.hold($0) }
-    let bench = try ProviderBench.webPush(server.port) { $0.pool.connectionsMax = 1 }
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop]) { $0.pool.connectionsMax = 1 }
     await bench.start()
     await bench.provider.send(bench.requests(0..<2))
     try await eventually("it holds a push") { await server.perform { $0.held.count } == 1 }
@@ -290,7 +290,7 @@ import Testing
       let loop = exchange.connection.loop
       loop.schedule(at: loop.now + .milliseconds(200)) { exchange.respond(201) }
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     await bench.provider.send([
       bench.request(0), bench.request(1, token: WebPushFixture.token(server.port, "mute")),
@@ -312,7 +312,7 @@ import Testing
   @Test func `an origin that fails does not affect another one`() async throws {
     let bad = try HTTP2TestServer { $0.respond(503) }
     let good = try HTTP2TestServer { $0.respond(201) }
-    let bench = try ProviderBench.webPush(good.port, bad.port)
+    let bench = try ProviderBench.webPush(good.port, bad.port, peers: [good.loop, bad.loop])
     await bench.start()
     for tag in 0..<20 {
       let isGood = tag % 2 == 0
@@ -361,7 +361,7 @@ import Testing
         body: isForeign ? "the VAPID credentials in the authorization header do not correspond to the subscription" : ""
       )
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     for round in 0..<6 {
@@ -378,7 +378,7 @@ import Testing
       $0.respond(401)
     }
     let clock = SetClock()
-    let bench = try ProviderBench.webPush(server.port, clock: clock)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop], clock: clock)
     await bench.start()
     for tag in 0..<3 { #expect(await bench.push(tag).outcome == .unauthorized(reason: "HTTP401")) }
     #expect(await server.perform { $0.notes.count } == 1)
@@ -396,7 +396,7 @@ import Testing
 
   @Test func `Retry-After of a whole push service is the lane's`() async throws {
     let slow = try HTTP2TestServer { $0.respond(429, [("retry-after", "30")], body: #"{"errno":201}"#) }
-    let bench = try ProviderBench.webPush(slow.port)
+    let bench = try ProviderBench.webPush(slow.port, peers: [slow.loop])
     await bench.start()
     #expect(
       await bench.push(0).outcome == .throttled(reason: "errno_201", after: .seconds(30), isLaneWide: true))
@@ -407,7 +407,7 @@ import Testing
     let server = try HTTP2TestServer {
       $0.respond($0.message.headers.text(":path") == "/push/busy" ? 429 : 201, [("retry-after", "9")])
     }
-    let bench = try ProviderBench.webPush(server.port)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
     await bench.start()
     #expect(
       await bench.push(0, to: WebPushFixture.token(server.port, "busy")).outcome
@@ -425,7 +425,9 @@ import Testing
         exchange.respond(201)
       }
     }
-    let bench = try ProviderBench.webPush(servers[0].port, servers[1].port, servers[2].port) { $0.originsMax = 2 }
+    let bench = try ProviderBench.webPush(
+      servers[0].port, servers[1].port, servers[2].port, peers: servers.map(\.loop)
+    ) { $0.originsMax = 2 }
     await bench.start()
     await bench.provider.send(
       (0..<2).map { bench.request($0, token: WebPushFixture.token(servers[$0].port, "held")) })
@@ -447,7 +449,7 @@ import Testing
   @Test func `origins without a connection make room`() async throws {
     let server = try HTTP2TestServer { $0.respond(201) }
     // Nobody listens at these ports.
-    let bench = try ProviderBench.webPush(server.port, 9, 11) {
+    let bench = try ProviderBench.webPush(server.port, 9, 11, peers: [server.loop]) {
       $0.originsMax = 2
       $0.pool.waitTimeout = .seconds(2)
     }
@@ -476,7 +478,7 @@ import Testing
 
   @Test func `an idle origin is closed, and the next push opens it again`() async throws {
     let server = try HTTP2TestServer { $0.respond(201) }
-    let bench = try ProviderBench.webPush(server.port) { $0.idleTimeMax = .milliseconds(200) }
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop]) { $0.idleTimeMax = .milliseconds(200) }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     #expect(await bench.provider.condition.openConnections == 1)
@@ -501,7 +503,7 @@ import Testing
       }
     }
     let stranger = try HTTP2TestServer { $0.respond(201) }
-    let bench = try ProviderBench.webPush(server.port, logger: log.logger)
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop], logger: log.logger)
     await bench.start()
     var tag = 0
     for name in ["secret-ok", "secret-reset", "secret-drop", "secret-503", "secret-401"] {

@@ -22,6 +22,11 @@ final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendable {
 
   init(_ endpoint: HTTP2Endpoint, _ change: (inout HTTP2ConnectionSettings) -> Void = { _ in }) {
     var settings = HTTP2ConnectionSettings()
+    // Unless a test is about a limit, none ends because the server is slow.
+    (settings.connectTimeout, settings.settingsTimeout) = (.seconds(60), .seconds(60))
+    settings.requestTimeout = .seconds(120)
+    (settings.liveness.doubtAfterPing, settings.liveness.pingTimeout) = (.seconds(30), .seconds(60))
+    settings.liveness.answerTimeout = .seconds(120)
     change(&settings)
     connection = HTTP2Connection(endpoint, settings: settings, loop: loop)
     connection.delegate = self
@@ -31,7 +36,7 @@ final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendable {
   func stop() { loop.stop() }
 
   /// Queues requests in one turn; the tags are the indices of `paths`, beginning with `first`.
-  func request(_ paths: [String], body: [UInt8] = [], first: Int = 0, timeout: Nanoseconds = .seconds(20)) {
+  func request(_ paths: [String], body: [UInt8] = [], first: Int = 0, timeout: Nanoseconds = .seconds(120)) {
     loop.execute { [self] in
       for (index, path) in paths.enumerated() {
         let tag = first + index
