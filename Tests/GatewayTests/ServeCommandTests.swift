@@ -111,7 +111,8 @@ import Testing
       #expect(
         served.errors.contains("Error: \(key): cannot listen on \(address): another process listens there"), "\(served)"
       )
-      #expect(served.errors.split(separator: "\n").count { $0.contains("trying again") } <= 1, "\(served)")
+      // A few times if the database is slow.
+      #expect(served.errors.split(separator: "\n").count { $0.contains("trying again") } <= 10, "\(served)")
     }
   }
 }

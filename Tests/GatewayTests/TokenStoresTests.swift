@@ -7,7 +7,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Stores of tokens", .timeLimit(.minutes(1))) struct TokenStoresTests {
+@Suite("Stores of tokens", .timeLimit(.minutes(10))) struct TokenStoresTests {
   private static func with(_ body: (TokenStores, _ north: PostgresOutbox) async throws -> Void) async throws {
     let loop = EventLoop(name: "token stores")
     defer { loop.stop() }

@@ -201,6 +201,8 @@ extension ProviderBench where Provider == ExpoProvider {
     _ change: (inout ExpoConfiguration) -> Void = { _ in }
   ) {
     var configuration = ExpoConfiguration(url: "https://127.0.0.1:\(port)", caFile: caFile)
+    // libcurl counts it by the system's clock.
+    configuration.connections.connectTimeout = .seconds(60)
     change(&configuration)
     provider = ExpoProvider(configuration: configuration, loop: .paced("expo-test", with: peers))
   }

@@ -151,14 +151,18 @@ struct PostgresReachabilityTests {
   private func sessions(_ count: Int, _ database: TestDatabase, where condition: String = "true") async throws -> String
   {
     let sessions = "from pg_stat_activity where datname = current_database() and application_name ~ '^push-gateway '"
-    try await database.wait(for: "select count(*) \(sessions) and \(condition)", toBe: "\(count)")
+    try await database.wait(
+      for: "select count(*) \(sessions) and \(condition)", toBe: "\(count)", within: .seconds(180))
     return try await database.value("select string_agg(pid::text, ',') \(sessions) and \(condition)")
   }
 
   @Test("a connection that replaces one with half a statement ends its session, and an idle session is not ended")
   func formerSessions() async throws {
     try await withRelay { database, relay in
-      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      // The half statement lasts for as long as the outbox waits for its answer: long enough to be seen.
+      let loop = EventLoop.slow("outbox")
+      defer { loop.stop() }
+      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: loop)
       try await events.available()
       try await outbox.register()
       let former = try await sessions(6, database)
@@ -181,7 +185,10 @@ struct PostgresReachabilityTests {
   @Test("a session with half a statement is ended even if the first connection after it fails while it is set up")
   func formerSessionOfTwo() async throws {
     try await withRelay { database, relay in
-      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      // The half statement lasts for as long as the outbox waits for its answer: long enough to be seen.
+      let loop = EventLoop.slow("outbox")
+      defer { loop.stop() }
+      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: loop)
       try await events.available()
       try await outbox.register()
       relay.withhold(last: 5, of: "push.beat(")

@@ -122,6 +122,9 @@ public struct TestDatabase: Sendable {
       try await admin.script("create database \(name)_unfinished")
       let unfinished = TestDatabase(url: url(of: "\(name)_unfinished", on: server), loop: loop)
       try await unfinished.migrate()
+      let sessions = PostgresStatement(
+        name: "sessions", text: "select 1 from pg_stat_activity where datname = '\(name)_unfinished'")
+      try await eventually("its sessions have ended") { try await admin.query(sessions).rowCount == 0 }
       try await admin.script("alter database \(name)_unfinished rename to \(name)")
     }
     try await admin.script(unlock)
