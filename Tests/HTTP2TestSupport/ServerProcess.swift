@@ -28,7 +28,7 @@ public final class ServerProcess: @unchecked Sendable {
     let line = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
     guard let pid = pid_t(line.trimmingCharacters(in: .newlines)) else { throw NotStarted() }
     server = pid
-    let limit = Date(timeIntervalSinceNow: 30)
+    let limit = Date(timeIntervalSinceNow: 120)
     while !Self.listens(port) {
       guard kill(server, 0) == 0, Date() < limit else { throw NotStarted() }
       usleep(5_000)
