@@ -1,6 +1,7 @@
 // Starts Tests/servers/http_server.py, a server that shares no code with ours.
 
 import Foundation
+import Runtime
 import TestProcess
 
 @testable import Providers
