@@ -33,7 +33,8 @@ struct EndToEndTests {
       let times = try await gateway.database.value(
         """
         -- The gateway's estimate of the database's clock is wrong by up to half a round trip.
-        select bool_and(created_at <= sent_at + interval '30 s' and sent_at <= answered_at and answered_at <= finished_at + interval '1 ms')
+        select bool_and(created_at <= sent_at + interval '30 s' and sent_at <= answered_at
+          and answered_at <= finished_at + interval '1 ms')
         from push.delivery_history
         """)
       #expect(times == "true")
