@@ -208,7 +208,8 @@ struct HostileGateway {
           select count(*)::text,
             coalesce(string_agg(concat_ws(' ', call_id, provider, outcome, attempts, reason), ', '
               order by call_id, provider) filter (where outcome <> 'delivered'
-                or attempts > 1 and (\(HostileTable.isStrict) or exists (select from jsonb_array_elements(failures) f where f ->> 'reason' <> 'TimedOut'))), ''),
+                or attempts > 1 and (\(HostileTable.isStrict)
+                  or exists (select from jsonb_array_elements(failures) f where f ->> 'reason' <> 'TimedOut'))), ''),
             coalesce(max(extract(epoch from answered_at - created_at)), 0)::text
           from push.delivery_history
           where app = '\(Self.neighbour)' and kind = 'invite' and starts_with(call_id, '\(prefix)')
