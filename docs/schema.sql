@@ -8,19 +8,19 @@ COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their hi
 CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
     LANGUAGE sql STABLE
     AS $$
-  select c.is_call, p_kind = 'missed_call' and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = p_app), false),
-    (select a.providers from push.apps a where a.app = p_app), case when not c.is_call then push.voip_tokens(p_recipients) end,
+  select c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
+    case when not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
     case when c.bytes > 880 then push.size_faults(p_payload, c.is_call) end
   from (
     -- A payload with a fault is not made text: it may be thousands of times as long.
     select f.*, case when f.fault is null then octet_length(p_payload::text) end as bytes
     from (
-      select push.is_call(p_kind) as is_call, case when p_traceparent = '' then
+      select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, case when p_traceparent = '' then
           'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
           'it out if there is none'
-        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds,
-          (select a.message_text from push.apps a where a.app = p_app)) end as fault
+        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text) end as fault
+      from (select) x left join push.apps a on a.app = p_app
       offset 0
     ) f
     offset 0
@@ -121,45 +121,6 @@ $$;
 
 COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped_recipients: what push.skipped_recipients says about these recipients, an array of {userId, field, reason, remedy}; skipped: how many that are. Running it twice is harmless. Raises an error if the call rings no longer. Needs READ COMMITTED';
 
-CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb, when_busy boolean)
-    LANGUAGE sql STABLE
-    AS $$
-  select e.user_id, case when e.inline then e.place::text else push.token_key(v.provider, v.token) end, v.rank * 10000 + e.place,
-    v.registered_at, v.provider, v.token, v.environment, v.platform, v.locale,
-    case when e.entry ? 'data' then push.recipient_data(e.entry) end, e.entry -> 'missedCall' is not distinct from 'true'
-  from (
-    -- A user who is named several times is looked up once.
-    select distinct on (e.user_id, case when e.inline then e.place end) e.*
-    from (
-      select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
-        push.entry_user(r.entry) as user_id
-      from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
-      where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
-        and r.entry -> 'missedCall' is distinct from 'false'
-      offset 0
-    ) e
-    order by e.user_id, case when e.inline then e.place end, e.place
-  ) e
-  cross join lateral (
-    select t.rank, (push.channels())[t.rank] as provider, t.token, t.environment, t.platform, t.locale, null::timestamptz as registered_at
-    from push.phones_of(p_app, false, p_providers, p_voip, e.entry) t
-    where e.inline or p_all
-    union all
-    -- Of a user, the newest device of the best channel, whatever its platform.
-    select d.* from (
-      select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
-        -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
-        push.platform_code(d.platform, nullif(d.provider, 'fcm')), d.locale, d.registered_at
-      from push.devices d
-      where not e.inline and not p_all and d.user_id = e.user_id and d.app = p_app and d.enabled and d.invalidated_at is null
-        and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
-      offset 0
-    ) d
-  ) v
-$$;
-
-COMMENT ON FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) IS 'the phones that may show an alert about a call, a row for each token';
-
 CREATE FUNCTION push.announce_deliveries() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -205,6 +166,15 @@ end
 $$;
 
 COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
+
+CREATE FUNCTION push.app_fault(p_app text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when not coalesce(p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64, false)
+    then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores' end
+$$;
+
+COMMENT ON FUNCTION push.app_fault(p_app text) IS 'the fault of a name of an app; null: none';
 
 CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -268,17 +238,15 @@ declare
   v_ended bigint;
 begin
   with gone as (
-    delete from push.delivery d where d.ctid = any (p_places)
-    returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
-      case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
+    delete from push.delivery d where d.ctid = any (p_places) returning d.*, coalesce(p_reason, d.last_reason, 'DeadlinePassed') as reason
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
+    select 'ended', g.lane, g.kind, p_outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.reason, 6
   )
-  insert into push.history (outbox_id, created_at, deadline_at, answered_at, n, attempts, lane, kind, outcome, user_id, token, environment,
-    platform, locale, data, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
-    g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment, platform,
+    locale, data, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment, g.platform,
+    g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics v_ended = row_count;
   return v_ended;
@@ -505,8 +473,7 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
       then 'payload.channelName: must be a string, or left out'
     when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
       then 'payload.metadata: must be an object, or left out'
-    when not push.is_app(p_app)
-      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when push.app_fault(p_app) is not null then push.app_fault(p_app)
     when push.is_call(p_kind) and p_ring_seconds not between 1 and 600
       then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
     when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
@@ -524,10 +491,16 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
     when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
         then push.has_long_number(p_recipients) end
       then 'recipients: has a number that is too large or too small; write it as text'
-    when push.is_message(p_kind) then case when p_takes_text then case
-        when jsonb_typeof(p_payload -> 'text') not in ('string', 'null') then 'payload.text: must be a string, or left out'
-        else push.text_fault(p_payload - 'text', 'the text of a message is payload.text; rename it, or leave it out') end
-      else push.text_fault(p_payload, 'a message''s text does not travel in a push; leave it out') end
+    when push.is_message(p_kind) and p_takes_text and jsonb_typeof(p_payload -> 'text') not in ('string', 'null')
+      then 'payload.text: must be a string, or left out'
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+    when push.is_message(p_kind) then 'payload.' || coalesce(
+        jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+      || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
+        else ': a message''s text does not travel in a push; leave it out' end
   end)
 $_$;
 
@@ -676,9 +649,8 @@ CREATE FUNCTION push.channel_token(p_provider text, p_token text) RETURNS text
   select case p_provider
     when 'apns' then case when push.is_token('apns', translate(p_token, E'<> \t\r\n', ''))
       then translate(p_token, E'<> \t\r\n', '') end
-    when 'fcm' then case when push.is_token('fcm', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
-    when 'expo' then case when push.is_token('expo', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
     when 'webpush' then push.webpush_token(p_token)
+    else case when push.is_token(p_provider, btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
   end
 $$;
 
@@ -753,9 +725,8 @@ begin
   end if;
   v_fault := case
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
-    when not coalesce(push.is_app(new.app), false)
-      then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
+    when push.app_fault(new.app) is not null then push.app_fault(new.app)
+    when not coalesce(new.provider = any (push.channels()), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
     when push.channel_token(new.provider, new.token) is distinct from new.token
       then format('token: must have the form of a token of provider %s', new.provider)
     when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
@@ -1127,7 +1098,7 @@ begin
     v_quota := push.lock_quota(p_app);
     if v_quota.configured <> p_quota then
       update push.quota q set configured = p_quota where q.app = p_app;
-      perform push.note_audit('configure_quota', p_app, (
+      insert into push.audit (action, target, detail) values ('configure_quota', p_app, (
         select jsonb_object_agg(l.name, l.now) || jsonb_build_object('replica', p_replica, 'before', jsonb_object_agg(l.name, l.before))
         from unnest((push.meter_names())[:3], p_quota, v_quota.configured) l(name, now, before)));
     end if;
@@ -1270,8 +1241,8 @@ begin
       p_erasure.finished_at := clock_timestamp();
       p_erasure.user_id := null;
       p_erasure.token_hashes := '{}';
-      perform push.note_audit('finish_erasure', p_erasure.app || '/sha256:' || left(encode(p_erasure.user_digest, 'hex'), 16),
-        jsonb_build_object('counts', p_erasure.counts));
+      insert into push.audit (action, target, detail) values ('finish_erasure',
+        p_erasure.app || '/sha256:' || left(encode(p_erasure.user_digest, 'hex'), 16), jsonb_build_object('counts', p_erasure.counts));
     end if;
   end if;
   update push.erasure e
@@ -1410,8 +1381,7 @@ declare
   v_scopes  text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
   v_expires timestamptz := nullif(create_api_key.expires_at, 'infinity');
   v_fault   text := case
-    when not coalesce(push.is_app(create_api_key.app), false)
-      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when push.app_fault(create_api_key.app) is not null then push.app_fault(create_api_key.app)
     when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
       then 'name: must have 1 to 128 characters'
     when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
@@ -1434,7 +1404,7 @@ begin
   insert into push.api_keys (id, app, name, scopes, hash, expires_at, addresses) overriding system value
     values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
       v_expires, create_api_key.addresses);
-  perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
+  insert into push.audit (action, target, detail) values ('create_api_key', create_api_key.app || '/' || id,
     jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes, 'expires_at', v_expires,
       'addresses', create_api_key.addresses));
   return next;
@@ -1684,8 +1654,8 @@ CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, 
     'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_push.kind + 1],
     'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_push.outcome + 1],
     'reason', p_push.reason, 'status', p_push.status, 'userId', p_push.user_id,
-    'device', coalesce(push.mask(p_push.token), p_push.device), 'provider', p_provider, 'attempts', p_push.attempts,
-    'sentAt', push.iso_time(p_push.sent_at))
+    'device', coalesce(left(p_push.token, 4) || '…' || right(p_push.token, 4), p_push.device), 'provider', p_provider,
+    'attempts', p_push.attempts, 'sentAt', push.iso_time(p_push.sent_at))
 $$;
 
 COMMENT ON FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_push push.history) IS 'data of delivery.finished. p_app, p_provider: the lane; p_call_id: push.outbox.call_id';
@@ -1759,7 +1729,7 @@ begin
         execute format('delete from push.%I', v_table);
       end;
     end loop;
-    perform push.note_audit('truncate_calls', 'push.outbox');
+    insert into push.audit (action, target) values ('truncate_calls', 'push.outbox');
     perform push.notify('push_control', 'void *');
     return null;
   end if;
@@ -1769,7 +1739,8 @@ begin
     insert into push.follow_ups (outbox_id, why) select c.id, 'gone' from unnest(v_owing) c(id);
     perform push.notify('push_control', 'void ' || c.id)
       from unnest(case when cardinality(v_owing) <= 100 then v_owing::text[] else '{*}' end) c(id);
-    perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
+    insert into push.audit (action, target, detail) values ('delete_calls',
+      (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
         (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
@@ -1904,29 +1875,6 @@ $$;
 
 COMMENT ON FUNCTION push.end_calls() IS 'records events for webhooks, notes ends and declines for push.follow_up, and tells the gateways';
 
-CREATE FUNCTION push.end_declined(p_calls bigint[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $_$
-begin
-  with rung as materialized (
-    select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
-    where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) and p.user_id <> '[erased]' group by p.id
-  )
-  update push.outbox o set state = 'ended', end_reason = (
-      -- What all of them have said.
-      select case when min(s.said ->> 'reason') = max(s.said ->> 'reason') then min(s.said ->> 'reason') else 'declined' end
-      from jsonb_each(o.declined) s(user_id, said))
-  where o.id = any (p_calls) and o.ended_at is null
-    and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
-    and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
-      select push.entry_user(e)
-      from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
-end
-$_$;
-
-COMMENT ON FUNCTION push.end_declined(p_calls bigint[]) IS 'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';
-
 CREATE FUNCTION push.ended(p_outbox_id bigint[]) RETURNS bigint[]
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1977,9 +1925,7 @@ CREATE FUNCTION push.enqueue_batch(calls jsonb[]) RETURNS TABLE(n integer, outbo
 #variable_conflict use_column
 begin
   -- Before any call is looked for.
-  if not push.acts_for_all() then
-    perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a where not push.is_own(a.app);
-  end if;
+  perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a;
   return query
     with asked as materialized (
       select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
@@ -2096,10 +2042,9 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
-        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds,
-            (select x.message_text from push.apps x where x.app = a.app)) is null
+        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, x.message_text) is null
           then octet_length(a.payload::text) end as bytes
-        from asked a
+        from asked a left join lateral (select x.message_text from push.apps x where x.app = a.app offset 0) x on true
         offset 0
       ) a
       where (select true from push.lane l where l.app = a.app limit 1)
@@ -2380,9 +2325,8 @@ begin
   if v_user is null or length(v_user) not between 1 and 256 or v_user = '[erased]' then
     raise exception using errcode = 'invalid_parameter_value', message = 'user_id: must have 1 to 256 characters',
       hint = 'It is the id that recipients and push.register_device gave.';
-  elsif not coalesce(push.is_app(v_app), false) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif push.app_fault(v_app) is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = push.app_fault(v_app);
   elsif not exists (select from push.lane l where l.app = v_app) and not exists (select from push.apps a where a.app = v_app)
     and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
   then
@@ -2404,7 +2348,7 @@ begin
   v_erasure := push.continue_erasure(v_erasure, v_until);
   is_complete := v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new or is_complete then
-    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+    insert into push.audit (action, target, detail) values ('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
       jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting || v_erasure.found), 'complete', is_complete));
   end if;
   return query
@@ -2463,12 +2407,9 @@ CREATE FUNCTION push.fan_out() RETURNS trigger
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  v_own text[];
 begin
   if not push.acts_for_all() then
-    v_own := push.own_apps();
-    perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
+    perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a;
   end if;
   -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
   -- table is not read.
@@ -2691,7 +2632,7 @@ COMMENT ON FUNCTION push.first_few(p_names text[]) IS 'the first five of a list,
 CREATE FUNCTION push.follow(p_notes tid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    AS $$
+    AS $_$
 declare
   v_all   bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
   v_calls bigint[] := array(select o.id from push.outbox o where o.id = any (v_all) order by o.id for no key update skip locked);
@@ -2723,7 +2664,20 @@ begin
   end loop;
   if v_declined <> '{}' then
     perform push.next_channels(v_declined, 'failed');
-    perform push.end_declined(v_declined);
+    -- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:
+    -- two of them may share a phone. A phone whose invite the provider refused was not rung.
+    with rung as materialized (
+      select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(v_declined) p
+      where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) and p.user_id <> '[erased]' group by p.id
+    )
+    update push.outbox o set state = 'ended', end_reason = (
+        -- What all of them have said.
+        select case when min(s.said ->> 'reason') = max(s.said ->> 'reason') then min(s.said ->> 'reason') else 'declined' end
+        from jsonb_each(o.declined) s(user_id, said))
+    where o.id = any (v_declined) and o.ended_at is null
+      and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
+      and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
+        select push.entry_user(e) from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
   end if;
   if v_quiet <> '{}' then
     v_left := v_left || push.void_unsent(v_quiet);
@@ -2742,7 +2696,7 @@ begin
     set due_at = clock_timestamp() + least(greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2), interval '1 s')
     where f.ctid = any (p_notes);
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.follow(p_notes tid[]) IS 'makes of the calls of these notes what there should be, and deletes the notes. p_notes: where they are stored';
 
@@ -2818,8 +2772,7 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_given    bigint;
-  v_accepted tid[];
+  v_given bigint;
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -2829,15 +2782,10 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   -- Reads the whole table: an index on owner would cost every claim an entry.
-  with given as (
-    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
-        due_at = clock_timestamp()
-      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
-  )
-  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
-  if v_given > 0 then
-    perform push.bury(v_accepted, 0), push.ring_doorbell();
-  end if;
+  update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+    where d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
+  get diagnostics v_given = row_count;
+  perform push.ring_doorbell() where v_given > 0;
   return v_given;
 end
 $$;
@@ -2902,15 +2850,15 @@ declare
   v_gone  tid[];
 begin
   with lost as materialized (
-    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
+    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), judged as materialized (
     -- A gateway that lives has disowned its rows.
     select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
         and (l.crashes >= c_suspect or max(l.crashes) over (partition by l.owner) < c_suspect))::int as deaths,
-      -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
-      l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
+      -- Visible to people, and it is unknown whether it was sent.
+      (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
     from lost l join push.gateways g on g.id = l.owner
   ), freed as (
@@ -2997,8 +2945,7 @@ declare
   -- What is wrong, and what to do.
   v_fault text[] := case
     when v_role is null then array[format('role: there is no role %s', left(grant_app.role, 64)), 'Make it first: create role ... login.']
-    when not coalesce(push.is_app(grant_app.app), false)
-      then array['app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores', 'The gateways'' configuration names them.']
+    when push.app_fault(grant_app.app) is not null then array[push.app_fault(grant_app.app), 'The gateways'' configuration names them.']
     when to_regrole('push_tenant') is null
       then array['role push_tenant is missing', 'Have it created with NOLOGIN, then: select push.grant_roles();']
     when grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway')
@@ -3034,8 +2981,10 @@ begin
   changed := found or v_moved;
   -- Calls of the app are accepted from now on, and ring once a gateway serves the app.
   perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
-  message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
-  perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
+  message := format('granted to %s: %s', grant_app.role,
+    (select string_agg(g.app, ', ' order by g.app) from push.app_grant g where g.role = grant_app.role));
+  insert into push.audit (action, target, detail) values ('grant_app', grant_app.app || '/' || grant_app.role,
+    jsonb_build_object('changed', changed));
   return next;
 end
 $$;
@@ -3043,31 +2992,11 @@ $$;
 COMMENT ON FUNCTION push.grant_app(role text, app text) IS 'lets a backend''s role, and its members, act for this app. They may act only for apps that were granted: the role gets push_tenant and loses push_enqueuer. role: a database role; app: name of the app. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.grant_dashboard() RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE sql
     SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
-    return 'missing: push_ops or push_gateway';
-  end if;
-  grant execute on function push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms to push_ops;
-  if not pg_has_role('push_gateway', 'push_ops', 'member') then
-    begin
-      grant push_ops to push_gateway;
-    exception
-      -- A migration of another database did the same.
-      when unique_violation then null;
-      when insufficient_privilege then
-        raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
-          using hint = 'As an administrator: grant push_ops to push_gateway;';
-        return 'missing: grant push_ops to push_gateway';
-    end;
-  end if;
-  return 'push_gateway has what the dashboard needs';
-end
-$$;
+    AS $$ select push.grant_roles() $$;
 
-COMMENT ON FUNCTION push.grant_dashboard() IS 'gives push_ops the rights for what the dashboard reads, and gives push_gateway the rights of push_ops. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
+COMMENT ON FUNCTION push.grant_dashboard() IS 'the same as push.grant_roles, under a name of release 0.1.0';
 
 CREATE FUNCTION push.grant_roles() RETURNS text
     LANGUAGE plpgsql
@@ -3100,25 +3029,23 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
+  -- The service shows what operators see, and pauses lanes for users who log in with its ops key.
+  if not pg_has_role('push_gateway', 'push_ops', 'member') then
+    begin
+      grant push_ops to push_gateway;
+    exception
+      when unique_violation then null;  -- a migration of another database did the same
+      when insufficient_privilege then
+        raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
+          using hint = 'As an administrator: grant push_ops to push_gateway;';
+        return 'missing: grant push_ops to push_gateway';
+    end;
+  end if;
   return 'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights';
 end
 $_$;
 
-COMMENT ON FUNCTION push.grant_roles() IS 'creates the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and the caller may create roles, and gives them their rights in this database. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
-
-CREATE FUNCTION push.granted_apps(p_role name) RETURNS text[]
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  return array(
-    select distinct g.app from push.app_grant g
-    where pg_has_role(p_role, to_regrole(quote_ident(g.role)), 'usage')
-    order by g.app);
-end
-$$;
-
-COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of';
+COMMENT ON FUNCTION push.grant_roles() IS 'creates the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and the caller may create roles, gives them their rights in this database, and gives push_gateway the rights of push_ops. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS void
     LANGUAGE plpgsql
@@ -3173,21 +3100,46 @@ $_$;
 
 COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has a number whose text is far longer than its JSON';
 
-CREATE FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false) RETURNS boolean
+CREATE FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false, p_is_full boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
+declare
+  v_full     record;
+  v_refusals regclass;
+  v_wait     int;
 begin
-  return not exists (
-    select from push.quota q
+  select q.id, k.* into v_full from push.quota q
     cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
-    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null
-        and (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
-          pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most
-      then not p_refuses or push.refuse_quota(q, k.place::int, k.count) end);
+    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null then p_is_full
+      or (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+        pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most end
+    order by k.place limit 1;
+  if not found or not p_refuses then
+    return not found;
+  end if;
+  v_refusals := push.meter(v_full.id, 'refusals');
+  if v_refusals is not null then
+    perform push.count_on_meter(v_refusals, 1);
+  end if;
+  if v_full.count > v_full.most and v_full.most > 0 then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
+        case v_full.what when 'recipients' then 'recipients' else 'app' end, v_full.count, v_full.what, p_app, v_full.most),
+      hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
+      schema = 'push', table = 'outbox', column = case v_full.what when 'recipients' then 'recipients' else 'app' end;
+  end if;
+  -- If it is 0, the HTTP API needs a number for Retry-After, too.
+  v_wait := case v_full.most when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(v_full.id, v_full.what || '_returned')),
+    pg_sequence_last_value(push.meter(v_full.id, v_full.what)), (v_full.most - v_full.count)::int)).wait end;
+  raise exception using errcode = '53Q01', detail = format('retry_after_seconds=%s', v_wait), schema = 'push', table = 'outbox', column = 'app',
+    message = case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
+      else format('app: app %s has used up its quota of %s %s a minute', p_app, v_full.most, v_full.what) end,
+    hint = 'Nothing of this statement was enqueued. ' || case v_full.most when 0 then 'An operator ends that with push.set_quota.'
+      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
 end
 $$;
 
-COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean) IS 'whether a quota has room for a statement; with p_refuses it raises the error. Counts nothing';
+COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean, p_is_full boolean) IS 'whether a quota has room for a statement; with p_refuses it raises the error if not. Counts nothing. p_is_full: it is known that it has none';
 
 CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3212,10 +3164,18 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
   union all
-  select 'schema', coalesce(push.first_few(array_agg(f order by f)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
+  select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
       'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
       'trigger …), and gives rights back with: select push.grant_roles();'
-    from push.schema_faults() f
+    from (
+      select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+      where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
+      union all
+      select format('%s may not execute push.%s', r.role, p.proname)
+      from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
+      join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
+      where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
+    ) f(fault)
   union all
   -- Calls from before a restore are left as they are.
   select 'calls past their deadline', case when count(*) = 0 then 'none' else format('%s, the oldest for %s',
@@ -3421,7 +3381,7 @@ begin
   select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
   on conflict (sha256(token::bytea), app, provider) do nothing;
   get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.channel,
+  insert into push.audit (action, target, detail) values ('hold_invalidation', v_lane.app || '/' || v_lane.channel,
     jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
   return v_moved;
 end
@@ -3533,39 +3493,17 @@ $$;
 
 COMMENT ON FUNCTION push.invites_of(p_calls bigint[], p_why text) IS 'the invites of those of these calls that ring; has_failed: the next channel is to be tried, once';
 
-CREATE FUNCTION push.is_app(p_app text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
-
-COMMENT ON FUNCTION push.is_app(p_app text) IS 'whether a text is a valid name of an app';
-
 CREATE FUNCTION push.is_call(p_kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_kind in ('incoming_call', 'video_call') $$;
 
 COMMENT ON FUNCTION push.is_call(p_kind text) IS 'whether a kind of push.outbox rings';
 
-CREATE FUNCTION push.is_channel(p_provider text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
-
-COMMENT ON FUNCTION push.is_channel(p_provider text) IS 'whether a text is the name of a channel. For the CHECKs of tables';
-
 CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_kind in ('message', 'group_message', 'group_invite') $$;
 
 COMMENT ON FUNCTION push.is_message(p_kind text) IS 'whether a kind of push.outbox belongs to a chat';
-
-CREATE FUNCTION push.is_misnamed(p_entry jsonb) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select p_entry ?| (push.look_alikes('voipPushToken') || push.look_alikes('apnsToken') || push.look_alikes('fcmToken')
-      || push.look_alikes('pushToken') || push.look_alikes('webPushSubscription') || push.look_alikes('notificationEnabled'))
-    and push.misnamed(p_entry) is not null
-$$;
-
-COMMENT ON FUNCTION push.is_misnamed(p_entry jsonb) IS 'whether push.misnamed finds something; the names are looked for first, which is quick';
 
 CREATE TABLE push.delivery (
     outbox_id bigint NOT NULL,
@@ -3595,7 +3533,6 @@ CREATE TABLE push.delivery (
     found_ended boolean DEFAULT false NOT NULL,
     avoid integer,
     handed_on_at timestamp with time zone,
-    accepted_at timestamp with time zone,
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -3660,8 +3597,6 @@ COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed o
 
 COMMENT ON COLUMN push.delivery.handed_on_at IS 'when a gateway last returned it; null: none has';
 
-COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
-
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -3678,12 +3613,6 @@ CREATE FUNCTION push.is_own(p_app text) RETURNS boolean
 
 COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app';
 
-CREATE FUNCTION push.is_platform(p_platform text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select p_platform in ('ios', 'android', 'web') $$;
-
-COMMENT ON FUNCTION push.is_platform(p_platform text) IS 'whether a text is the name of a platform. For the CHECKs of tables';
-
 CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -3692,7 +3621,9 @@ CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
       -- "false" as a text may mean that the user wants no notifications.
-      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true) and not push.is_misnamed(p_entry)
+      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
+      -- Most entries have no members of other names, which is quickly checked.
+      and not (p_entry - push.recipient_members() <> '{}' and push.misnamed(p_entry) is not null)
     else false
   end end
 $$;
@@ -3842,20 +3773,6 @@ $$;
 
 COMMENT ON FUNCTION push.lock_table_used() IS 'the locks held or waited for in all databases of the server, divided by the number that Postgres guarantees room for. From 0.5 on the lock table may be full: statements of every session then fail with 53200';
 
-CREATE FUNCTION push.look_alikes(p_member text) RETURNS text[]
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case p_member
-    when 'voipPushToken' then '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'
-    when 'apnsToken' then '{apns_token,apnToken,apns}'
-    when 'fcmToken' then '{fcm_token,firebaseToken,firebase_token,fcm}'
-    when 'pushToken' then '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'
-    when 'webPushSubscription' then '{web_push_subscription,pushSubscription,push_subscription,subscription}'
-    when 'notificationEnabled' then '{notification_enabled,notificationsEnabled,notifications_enabled}' end::text[]
-$$;
-
-COMMENT ON FUNCTION push.look_alikes(p_member text) IS 'names under which backends keep what recipients have under this name';
-
 CREATE FUNCTION push.look_further(p_erasure push.erasure) RETURNS push.erasure
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -3922,12 +3839,6 @@ CREATE FUNCTION push.mark_restored() RETURNS void
 $$;
 
 COMMENT ON FUNCTION push.mark_restored() IS 'marks everything owed now as not to be sent, as in a database restored from a dump. For use after recovery of a physical backup to a point in time, before gateways start. For the owner of the schema';
-
-CREATE FUNCTION push.mask(p_token text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
-
-COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it. Views repeat it, as their readers may not call it';
 
 CREATE FUNCTION push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamp with time zone) RETURNS push.erasure
     LANGUAGE plpgsql
@@ -4053,7 +3964,14 @@ CREATE FUNCTION push.misnamed(p_entry jsonb, OUT name text, OUT member text) RET
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select n.name, m.member
-  from unnest(push.recipient_members()) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
+  from (values
+    ('voipPushToken', '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'::text[]),
+    ('apnsToken', '{apns_token,apnToken,apns}'),
+    ('fcmToken', '{fcm_token,firebaseToken,firebase_token,fcm}'),
+    ('pushToken', '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'),
+    ('webPushSubscription', '{web_push_subscription,pushSubscription,push_subscription,subscription}'),
+    ('notificationEnabled', '{notification_enabled,notificationsEnabled,notifications_enabled}')) m(member, names)
+  cross join lateral unnest(m.names) n(name)
   where coalesce(p_entry ->> m.member, '') = '' and case
     when m.member = 'notificationEnabled' then p_entry -> n.name not in ('true', 'null')
     else length(p_entry ->> n.name) >= 20 and (jsonb_typeof(p_entry -> n.name) in ('string', 'array') or p_entry -> n.name ? 'endpoint') end
@@ -4206,13 +4124,6 @@ CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peer
 $$;
 
 COMMENT ON FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) IS 'notes when keys to the HTTP API were last used, at most once a minute for each key. Returns how many were noted. p_ids: the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from; null: unknown';
-
-CREATE FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb DEFAULT NULL::jsonb) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$ insert into push.audit (action, target, detail) values (p_action, p_target, p_detail) $$;
-
-COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'records an intervention in push.audit, in the transaction of the intervention';
 
 CREATE FUNCTION push.note_devices() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4553,12 +4464,14 @@ begin
   foreach v_caller in array array[session_user] || case when current_setting('role') <> 'none'
     then array[current_setting('role')::name] else '{}' end
   loop
+    v_granted := array(
+      select distinct g.app from push.app_grant g where pg_has_role(v_caller, to_regrole(quote_ident(g.role)), 'usage') order by g.app);
     if has_schema_privilege(v_caller, 'push', 'create') or pg_has_role(v_caller, to_regrole('push_gateway'), 'usage') then
       v_is_free := true;
     elsif pg_has_role(v_caller, v_tenant, 'usage') then
       -- A role with both push_enqueuer and push_tenant could read all calls in the table: it acts for no app until one of
       -- them is revoked.
-      v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else push.granted_apps(v_caller) end;
+      v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else v_granted end;
       v_apps := case when v_apps is null then v_granted else array(select unnest(v_apps) intersect select unnest(v_granted)) end;
     elsif pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') or pg_has_role(v_caller, to_regrole('push_ops'), 'usage') then
       v_is_free := true;
@@ -4569,7 +4482,7 @@ begin
   return case when v_apps is not null or v_is_free then v_apps
     when exists (select from pg_auth_members m where m.roleid = v_tenant
       and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-      then push.granted_apps(v_caller) end;
+      then v_granted end;
 end
 $$;
 
@@ -4635,18 +4548,17 @@ begin
       due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
       failures = case when p_failures[r.i] is null then d.failures
         else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
-      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
+      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0
           and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
         then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
     from generate_series(1, cardinality(p_outbox_id)) r(i)
     where d.ctid = v_places[r.i]
-    returning d.ctid as place, d.outbox_id, d.created_at, d.bypassed_at, d.accepted_at
+    returning d.outbox_id, d.created_at, d.bypassed_at
   ), noted as (
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
     select distinct p.outbox_id, 'stuck', true, greatest(v_now, p.created_at + interval '2 s') from parked p where p.bypassed_at = v_now
   )
-  select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
-  perform push.bury(v_places, 0) where v_places is not null;
+  select count(*) into v_parked from parked p;
   if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
     perform push.ring_doorbell();
   end if;
@@ -4703,19 +4615,20 @@ begin
   changed := found;
   message := format('%s: events %s; they are kept for 24 hours, at most 100,000', v_app,
     case when changed then 'are recorded and no longer sent' else 'were paused before' end);
-  perform push.note_audit('pause_webhooks', v_app, jsonb_build_object('note', left(pause_webhooks.note, 200), 'changed', changed));
+  insert into push.audit (action, target, detail) values ('pause_webhooks', v_app,
+    jsonb_build_object('note', left(pause_webhooks.note, 200), 'changed', changed));
   return next;
 end
 $$;
 
 COMMENT ON FUNCTION push.pause_webhooks(app text, note text) IS 'stops sending the events of an app; they are recorded and kept for at most 24 hours. app: name of the app; note: the reason, for people. Returns whether this changed anything, and a sentence. Running it twice is harmless';
 
-CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
+CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text, registered_at timestamp with time zone, is_guess boolean)
     LANGUAGE sql STABLE
     AS $$
   select e.rank, case e.rank when 1 then e.apns when 2 then e.fcm when 3 then e.expo else e.webpush end,
     case when p_entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint,
-    push.entry_platform((push.channels())[e.rank], p_entry), push.recipient_locale(p_entry)
+    push.entry_platform((push.channels())[e.rank], p_entry), push.recipient_locale(p_entry), null, false
   from (
     -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
     -- exists" could be planned as a hash of all dead tokens.
@@ -4754,8 +4667,26 @@ CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[]
   ) e
   where e.rank is not null
   union all
-  select d.rank, d.token, d.environment, d.platform, d.locale
-  from push.reachable_devices(p_app, push.entry_user(p_entry), p_is_call, p_providers) d
+  select d.rank, d.token, (d.environment = 'sandbox')::int::smallint, d.platform, d.locale, d.registered_at, d.is_guess
+  from (
+    -- On each platform the devices of the best channel, at most the ten newest in all. Browsers come last, so that old subscriptions never
+    -- displace a phone.
+    select d.*
+    from (
+      select d.*, min(d.rank) over (partition by d.platform) as best_rank, bool_or(d.platform in (1, 2)) over () as some_known
+      from (
+        select d.token, d.environment, d.locale, d.registered_at, d.platform is null as is_guess,
+          array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
+        from push.devices d
+        where d.user_id = push.entry_user(p_entry) and d.app = p_app and d.enabled and d.invalidated_at is null
+          -- A call rings through a VoIP token, everything else is shown through an alert token.
+          and (d.provider <> 'apns' or d.voip = p_is_call) and push.serves(p_providers, d.provider)
+      ) d
+    ) d
+    -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
+    where d.rank = d.best_rank and (d.platform > 0 or not d.some_known)
+    order by d.platform = 3, d.registered_at desc limit 10
+  ) d
   where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
 $$;
 
@@ -4880,19 +4811,15 @@ CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms i
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
-  with taken as materialized (
-    select t.* from push.take_receipts(p_app, p_ticket) t
-  ), later as (
-    insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, app, ticket, outbox_id, n, user_id, token)
-    select t.sent_at, least(clock_timestamp() + p_delay_ms * interval '1 ms', t.give_up_at), t.give_up_at, t.attempts,
-      p_app, array_agg(t.ticket), array_agg(t.outbox_id), array_agg(t.n), array_agg(t.user_id), array_agg(t.token)
-    from taken t
-    group by t.batch, t.sent_at, t.give_up_at, t.attempts
+  with later as (
+    update push.receipt_batch r set claimed = false, due_at = least(clock_timestamp() + p_delay_ms * interval '1 ms', r.give_up_at)
+    where r.app = p_app and r.claimed and r.attempts > 0 and r.ticket && p_ticket
+    returning cardinality(r.ticket) as count
   )
-  select count(*) from taken
+  select coalesce(sum(l.count), 0) from later l
 $$;
 
-COMMENT ON FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) IS 'makes these tickets due again later, but not after they are given up; returns how many there were. p_app: the app; p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
+COMMENT ON FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) IS 'makes the batches of these tickets due again later, but not after they are given up; returns how many tickets that are. p_app: the app; p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
 
 CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5060,16 +4987,15 @@ begin
           select d.token from push.devices d
           where d.user_id = p.user_id and d.app = l.app and d.provider = l.provider and d.enabled and d.invalidated_at is null
         ) t
-        where hashtextextended(t.token, 0) = p.hash and push.mask(t.token) = p.device limit 1) end),
+        where hashtextextended(t.token, 0) = p.hash and left(t.token, 4) || '…' || right(t.token, 4) = p.device limit 1) end),
       p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
       max(p.n) over (partition by p.outbox_id), p.created_at
     from unnest(p_calls) c(id)
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
-        d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
-        d.bypassed_at is not null as bypassed, d.created_at
+        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of,
+        d.deadline_at, d.bypassed_at is not null as bypassed, d.created_at
       from push.delivery d where d.outbox_id = c.id
       union all
       -- A gateway that settles says whether the request left; otherwise each attempt may have. One that is dead did not arrive if every
@@ -5183,36 +5109,6 @@ CREATE FUNCTION push.quota_uses(p_quota push.quota) RETURNS TABLE(what text, "li
 $$;
 
 COMMENT ON FUNCTION push.quota_uses(p_quota push.quota) IS 'the quota of an app and its use, one row for each limit, also where there is none now. For push.quotas. p_quota: the app''s row';
-
-CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
-    LANGUAGE sql STABLE
-    AS $$
-  select best.rank, best.token,
-    case best.environment when 'sandbox' then 1 else 0 end::smallint,
-    best.platform, best.locale
-  from (
-    select usable.*,
-      min(usable.rank) over (partition by usable.platform) as best_rank,
-      bool_or(usable.platform in (1, 2)) over () as some_known
-    from (
-      select d.token, d.environment, d.locale, d.registered_at,
-        array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
-      from push.devices d
-      where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
-        -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
-        -- round.
-        and (d.provider <> 'apns' or d.voip = p_is_call)
-        and push.serves(p_providers, d.provider)
-    ) usable
-  ) best
-  -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
-  where best.rank = best.best_rank and (best.platform > 0 or not best.some_known)
-  -- Browsers come last, so that old subscriptions never displace a phone.
-  order by best.platform = 3, best.registered_at desc
-  limit 10
-$$;
-
-COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user';
 
 CREATE FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer DEFAULT NULL::integer, OUT used integer, OUT wait integer) RETURNS record
     LANGUAGE plpgsql PARALLEL SAFE
@@ -5364,47 +5260,16 @@ CREATE FUNCTION push.refuse_app(p_app text) RETURNS void
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  raise exception using errcode = 'insufficient_privilege',
-    message = format('app: this login may not act for app %s', coalesce(left(p_app, 64), 'without a name')),
-    hint = 'Nothing of this statement was done. push.grant_app lets a role act for an app; push.app_grants shows which it has.',
-    schema = 'push', column = 'app';
+  if not push.is_own(p_app) then
+    raise exception using errcode = 'insufficient_privilege',
+      message = format('app: this login may not act for app %s', coalesce(left(p_app, 64), 'without a name')),
+      hint = 'Nothing of this statement was done. push.grant_app lets a role act for an app; push.app_grants shows which it has.',
+      schema = 'push', column = 'app';
+  end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
-
-CREATE FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  v_what     constant text := (push.meter_names())[p_place];
-  v_limit    constant int := p_quota.limits[p_place];
-  v_refusals constant regclass := push.meter(p_quota.id, 'refusals');
-  v_wait     int;
-begin
-  if v_refusals is not null then
-    perform push.count_on_meter(v_refusals, 1);
-  end if;
-  if p_count > v_limit and v_limit > 0 then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
-        case v_what when 'recipients' then 'recipients' else 'app' end, p_count, v_what, p_quota.app, v_limit),
-      hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
-      schema = 'push', table = 'outbox', column = case v_what when 'recipients' then 'recipients' else 'app' end;
-  end if;
-  -- If it is 0, the HTTP API needs a number for Retry-After, too.
-  v_wait := case v_limit when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, v_what || '_returned')),
-    pg_sequence_last_value(push.meter(p_quota.id, v_what)), (v_limit - p_count)::int)).wait end;
-  raise exception using errcode = '53Q01', detail = format('retry_after_seconds=%s', v_wait), schema = 'push', table = 'outbox', column = 'app',
-    message = case v_limit when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_quota.app, v_what)
-      else format('app: app %s has used up its quota of %s %s a minute', p_quota.app, v_limit, v_what) end,
-    hint = 'Nothing of this statement was enqueued. ' || case v_limit when 0 then 'An operator ends that with push.set_quota.'
-      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
-end
-$$;
-
-COMMENT ON FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 for more than the quota of a minute';
+COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for';
 
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5477,9 +5342,7 @@ CREATE FUNCTION push.register_device(user_id text, app text, provider text, toke
 declare
   v_token constant text := push.channel_token(register_device.provider, register_device.token);
 begin
-  if not push.is_own(register_device.app) then
-    perform push.refuse_app(register_device.app);
-  end if;
+  perform push.refuse_app(register_device.app);
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
   if register_device.provider = 'apns' then
     begin
@@ -5521,16 +5384,12 @@ CREATE FUNCTION push.register_lane(p_app text, p_provider text, p_service text D
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  v_lane smallint := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
 begin
-  if v_lane is null then
-    insert into push.lane (app, provider, service, channel)
-      values (p_app, p_provider, p_service, p_provider || case p_service when '' then '' else '/' || p_service end)
-      on conflict (app, provider, service) do nothing;
-    v_lane := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
-  end if;
-  return v_lane;
+  insert into push.lane (app, provider, service, channel)
+    select p_app, p_provider, p_service, p_provider || case p_service when '' then '' else '/' || p_service end
+    where not exists (select from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service)
+    on conflict (app, provider, service) do nothing;
+  return (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
 end
 $$;
 
@@ -5663,7 +5522,7 @@ begin
       when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
       else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
   end if;
-  perform push.note_audit('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
+  insert into push.audit (action, target, detail) values ('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
   return next;
 end
 $$;
@@ -5727,7 +5586,7 @@ begin
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
     || case when v_ids is null and v_found >= c_max
       then format('. There may be more: call it again with since => %L', v_until + interval '1 microsecond') else '' end;
-  perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
+  insert into push.audit (action, target, detail) values ('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
 end
@@ -5802,7 +5661,7 @@ begin
           where q.app = resume_invalidation.app and q.provider = v_provider and push.push_service(v_provider, q.token) = any (v_services))
         then '; more are quarantined: run it again' else '' end)
     end;
-  perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
+  insert into push.audit (action, target, detail) values ('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
   perform push.notify('push_control', 'resume ' || l) from unnest(v_lanes) l;
   return next;
@@ -5841,7 +5700,7 @@ begin
   changed := changed or v_count > 0;
   message := format('%s: events are sent; %s wait, and those that waited for another attempt are due now', v_app,
     (select count(*) from push.webhook_event e where e.app = v_app));
-  perform push.note_audit('resume_webhooks', v_app, jsonb_build_object('changed', changed, 'due', v_count));
+  insert into push.audit (action, target, detail) values ('resume_webhooks', v_app, jsonb_build_object('changed', changed, 'due', v_count));
   return next;
 end
 $$;
@@ -5884,7 +5743,7 @@ begin
   update push.api_keys k set revoked_at = clock_timestamp() where k.id = v_key.id and k.revoked_at is null;
   message := format('key %s (%s, app %s) %s', v_key.id, v_key.name, v_key.app,
     case when revoked then 'is refused from now on' else 'was revoked already' end);
-  perform push.note_audit('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
+  insert into push.audit (action, target, detail) values ('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
   return next;
 end
 $$;
@@ -5899,10 +5758,10 @@ CREATE FUNCTION push.revoke_app(role text, app text) RETURNS TABLE(changed boole
 begin
   delete from push.app_grant g where g.role = revoke_app.role and g.app = revoke_app.app;
   changed := found;
-  message := format('%s acts for: %s', revoke_app.role, coalesce((
-    select nullif(array_to_string(push.granted_apps(r.rolname), ', '), '') from pg_roles r where r.rolname = revoke_app.role),
-    'no app'));
-  perform push.note_audit('revoke_app', left(revoke_app.app, 64) || '/' || left(revoke_app.role, 64), jsonb_build_object('changed', changed));
+  message := format('granted to %s: %s', revoke_app.role,
+    coalesce((select string_agg(g.app, ', ' order by g.app) from push.app_grant g where g.role = revoke_app.role), 'no app'));
+  insert into push.audit (action, target, detail) values ('revoke_app', left(revoke_app.app, 64) || '/' || left(revoke_app.role, 64),
+    jsonb_build_object('changed', changed));
   return next;
 end
 $$;
@@ -6055,7 +5914,8 @@ begin
       ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
         'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
         'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
+        'push.overview, push.calls, push.epoch_ms, push.length_ms'),
       ('push_keys', 'select on push.keys, push.apps'),
       ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
       ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
@@ -6073,7 +5933,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.role_rights() IS 'the rights of the roles; for push.grant_roles';
+COMMENT ON FUNCTION push.role_rights() IS 'the rights of the roles; for push.grant_roles and push.health';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6116,21 +5976,6 @@ $$;
 
 COMMENT ON FUNCTION push.run_job(p_name text) IS 'runs one step of a job. p_name: what push.take_job returned. Returns true if there is more to do; the job is then due again at once';
 
-CREATE FUNCTION push.schema_faults() RETURNS SETOF text
-    LANGUAGE sql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
-  where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
-  union all
-  select format('%s may not execute push.%s', r.role, p.proname)
-  from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
-  join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
-  where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
-$$;
-
-COMMENT ON FUNCTION push.schema_faults() IS 'triggers that are disabled, and functions that the service may not execute; for push.health';
-
 CREATE FUNCTION push.serves(p_providers text[], p_provider text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6138,69 +5983,6 @@ CREATE FUNCTION push.serves(p_providers text[], p_provider text) RETURNS boolean
 $$;
 
 COMMENT ON FUNCTION push.serves(p_providers text[], p_provider text) IS 'whether an app with these push.apps.providers has a channel';
-
-CREATE FUNCTION push.set_planner() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.
-  c_index constant jsonb := '{"enable_seqscan": "off"}';
-  -- Compiling a statement takes seconds, and each of these runs for milliseconds.
-  c_uncompiled  constant jsonb := '{"jit": "off"}';
-  -- Walks an index in its order, up to a limit: a bitmap scan would read and sort all that matches. The plan is the same for all
-  -- arguments and never made again: planning takes longer than running.
-  c_walk  constant jsonb := c_index || c_uncompiled || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
-  -- Looks up each row of a batch by its key: a hash or merge join would read the whole table or index for every batch.
-  c_batch constant jsonb := c_walk || '{"enable_hashjoin": "off", "enable_mergejoin": "off"}';
-  v_plan  record;
-begin
-  for v_plan in
-    select s.name, s.settings, p.oid::regprocedure as function, p.former
-    from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'add_recipients, ring_newcomers, ring_unreached, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
-        'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, cut_receipts, report_lanes, '
-        'report_ringing, retire_gateway, sync, take_call_key, void_call'),
-      (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, take_tally, '
-        'trim_webhooks'),
-      (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, expire, '
-        'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
-        'resume_invalidation, settle, settle_receipts, settle_webhooks, settled'),
-      (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
-      -- By hand, with a condition that only a plan for the given arguments finds by an index.
-      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
-      -- Inside a statement that has the other settings.
-      ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
-      -- The sort of a statement with many calls stays in memory.
-      (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
-      -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, release'),
-      ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
-      (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
-      -- They read a whole table on purpose.
-      (c_batch || '{"max_parallel_workers_per_gather": "0"}', 'free_claims'),
-      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'erase_elsewhere')
-    ) s(settings, names)) s
-    full join (
-      select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (
-        where c ~ '^(enable_|jit|plan_cache_mode|work_mem|max_parallel_)'), '{}') as former
-      from pg_proc p left join unnest(p.proconfig) c on true where p.pronamespace = 'push'::regnamespace group by p.proname, p.oid
-    ) p on p.name = s.name
-  loop
-    if v_plan.function is null then
-      raise exception 'planner.sql names push.%, which does not exist', v_plan.name;
-    elsif v_plan.former <> coalesce(v_plan.settings, '{}') then
-      execute format('alter function %s %s %s', v_plan.function,
-        (select string_agg(format('reset %I', k), ' ') from jsonb_object_keys(v_plan.former) k),
-        (select string_agg(format('set %I = %L', s.key, s.value), ' ') from jsonb_each_text(v_plan.settings) s));
-    end if;
-  end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.set_planner() IS 'gives functions the settings with which their queries are planned, as listed in it. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.set_quota(app text, calls_per_minute integer DEFAULT NULL::integer, notifications_per_minute integer DEFAULT NULL::integer, recipients_per_minute integer DEFAULT NULL::integer, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6242,7 +6024,7 @@ begin
         else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')),
       jsonb_object_agg(x.name, x.own) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed)
     into message, v_detail from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own);
-  perform push.note_audit('set_quota', set_quota.app, v_detail);
+  insert into push.audit (action, target, detail) values ('set_quota', set_quota.app, v_detail);
   return next;
 end
 $$;
@@ -6315,10 +6097,8 @@ begin
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
-          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
-      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
-        case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
-          else coalesce(p_outcome[r.i], 4) end as outcome
+          or v_pass = 3 and (p_outcome[r.i] <= 1 or d.state <> 1 and abs(d.avoid) = p_gateway))
+      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, coalesce(p_outcome[r.i], 4) as outcome
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -6342,10 +6122,9 @@ begin
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.hedged_at, p_answered_at[g.i]), g.n,
-      coalesce(greatest(p_attempts[g.i], g.tries), 0), p_gateway, g.lane, g.kind, g.outcome,
-      case when g.hedged_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
-      case when g.hedged_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, coalesce(greatest(p_attempts[g.i], g.tries), 0),
+      p_gateway, g.lane, g.kind, g.outcome, nullif(p_status[g.i], 0), g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
         when g.outcome = 2 then coalesce((
           select case when o.ended_at is not null then 'Call' || initcap(o.state)
             else 'User' || replace(initcap(o.declined -> g.user_id ->> 'reason'), '_', '') end
@@ -6361,46 +6140,55 @@ begin
     -- A rewrite of the table has moved the others, or they are no longer ours.
     p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease, case v_pass when 2 then p_created_at end);
   end loop;
-  if v_settled < cardinality(p_outbox_id) then
-    update push.delivery d set accepted_at = coalesce(p_answered_at[r.i], v_now) from generate_series(1, cardinality(p_outbox_id)) r(i)
-      where d.ctid = p_place[r.i] and d.state = 1 and p_outcome[r.i] <= 1 and d.accepted_at is null;
-  end if;
   return v_settled;
 end
 $_$;
 
-COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that expired, for push.follow_up';
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, that were handed on and not claimed since, or that a provider has accepted, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost, and these results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
 CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
+    SET enable_hashjoin TO 'on'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_settled bigint := 0;
+  v_batch   push.receipt_batch;
   v_gone    record;
 begin
-  for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
-    v_settled := v_settled + 1;
-    continue when v_gone.reason is null;
-    with failed as (
-      -- The hour allows for a wrong clock of a gateway.
-      update push.history h set receipt_reason = v_gone.reason
-      where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-        and h.finished_at >= v_gone.sent_at - interval '1 hour'
-      returning h.*
-    )
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
-      clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
-        'userId', f.user_id, 'device', coalesce(push.mask(f.token), f.device), 'provider', 'expo', 'reason', v_gone.reason)
-    from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
-    on conflict do nothing;
+  for v_batch in
+    select r.* from push.receipt_batch r
+    where r.id = any (array(
+      select x.id from push.receipt_batch x where x.app = p_app and x.claimed and x.attempts > 0 and x.ticket && p_ticket))
+    order by r.id for update
+  loop
+    for v_gone in
+      select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason
+      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n) where t.ticket in (select unnest(p_ticket))
+    loop
+      continue when v_gone.reason is null;
+      with failed as (
+        -- The hour allows for a wrong clock of a gateway.
+        update push.history h set receipt_reason = v_gone.reason
+        where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+          and h.finished_at >= v_batch.sent_at - interval '1 hour'
+        returning h.*
+      )
+      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+      select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
+        clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
+          'userId', f.user_id, 'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo',
+          'reason', v_gone.reason)
+      from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
+      on conflict do nothing;
+    end loop;
+    v_settled := v_settled + push.cut_receipts(v_batch, array(
+      select i from unnest(v_batch.ticket) with ordinality t(ticket, i) where t.ticket not in (select unnest(p_ticket)) order by i));
   end loop;
   return v_settled;
 end
@@ -6750,46 +6538,6 @@ $$;
 
 COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent, or one that is not; null: any';
 
-CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'on'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-#variable_conflict use_column
-declare
-  v_missing bigint := cardinality(p_ticket);
-  v_claimed boolean;
-  v_batch   push.receipt_batch;
-begin
-  foreach v_claimed in array '{t,f}'::boolean[] loop
-    exit when v_missing <= 0;
-    for v_batch in
-      select r.* from push.receipt_batch r
-      where r.id = any (array(
-        select x.id from push.receipt_batch x
-        where x.app = p_app and x.claimed = v_claimed and x.attempts > 0 and x.ticket && p_ticket))
-      order by r.id for update
-    loop
-      return query
-        select v_batch.id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
-        from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.user_id, v_batch.token)
-          t(ticket, outbox_id, n, user_id, token)
-        where t.ticket in (select unnest(p_ticket));
-      v_missing := v_missing - push.cut_receipts(v_batch, array(
-        select i from unnest(v_batch.ticket) with ordinality t(ticket, i)
-        where t.ticket not in (select unnest(p_ticket)) order by i));
-    end loop;
-  end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.take_receipts(p_app text, p_ticket text[]) IS 'removes tickets from their batches and returns them';
-
 CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6890,16 +6638,31 @@ begin
     select distinct on (p.id, l.id, push.token_key(p.provider, p.token)) p.*, l.id as lane
     from (
       -- One phone of a user, or every phone.
-      select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
+      select distinct on (c.id, e.user_id, k.phone) c.id, c.app, e.user_id, (push.channels())[v.rank] as provider, v.token, v.environment, v.locale,
+        -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
+        case when v.rank = 2 and v.is_guess then 0 else v.platform end as platform,
+        case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
         -- Not from the time of this statement: after an outage, calls of last week are not announced. Their missed calls expire
         -- (push.expire), and only history shows them.
         least(c.ended_at, c.deadline_at) + interval '4 hours' as until
-      from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
+      from call c cross join lateral (
+        -- A user who is named several times is looked up once.
+        select distinct on (r.user_id, r.device) r.* from (
+          select r.entry, r.i, push.entry_user(r.entry) as user_id,
+            case when jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) then r.i end as device
+          from jsonb_array_elements(c.recipients) with ordinality r(entry, i)
+          where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
+            and r.entry -> 'missedCall' is distinct from 'false' offset 0
+        ) r order by r.user_id, r.device, r.i
+      ) e cross join lateral push.phones_of(c.app, false, c.providers, c.voip, e.entry) v
+      cross join lateral (
+        select case when c.is_all then coalesce(e.device::text, push.token_key((push.channels())[v.rank], v.token)) end) k(phone)
       -- A user who declined has not missed the call.
-      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
-          else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
+      where case c.declined -> e.user_id ->> 'reason' when 'connection_failed' then true
+          when 'busy' then e.entry -> 'missedCall' is not distinct from 'true'
+          else c.declined -> e.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
-      order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
+      order by c.id, e.user_id, k.phone, v.rank, e.i, v.registered_at desc, v.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider and l.service = push.push_service(p.provider, p.token)
     order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
   ), told as (
@@ -6957,19 +6720,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.tell_untold(p_calls bigint[]) IS 'makes missed calls again if the cancel that would have shown them was not sent';
-
-CREATE FUNCTION push.text_fault(p_payload jsonb, p_fault text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $_$
-  select 'payload.' || coalesce(
-      jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
-        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
-      'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
-    || ': ' || p_fault
-$_$;
-
-COMMENT ON FUNCTION push.text_fault(p_payload jsonb, p_fault text) IS 'the fault of a payload with a member that is named like the text of a message; null: it has none';
 
 CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n integer DEFAULT NULL::integer, last_n integer DEFAULT NULL::integer) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -7139,6 +6889,7 @@ declare
   -- What was counted so far, by meter: the meters that give it back, and the counts.
   v_back     regclass[] := '{}';
   v_counts   bigint[] := '{}';
+  v_full     bigint[] := '{0,0,0}';
 begin
   for v_app in 1..coalesce(cardinality(p_app), 0) loop
     select q.* into v_quota from push.quota q where q.app = p_app[v_app];
@@ -7152,7 +6903,8 @@ begin
         <= v_quota.limits[v_i];
       -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
       perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
-      perform push.refuse_quota(v_quota, v_i, p_counts[v_app][v_i]);
+      v_full[v_i] := p_counts[v_app][v_i];
+      perform push.has_room(p_app[v_app], v_full, true, true);
     end loop;
   end loop;
 end
@@ -7199,7 +6951,8 @@ begin
   update push.shard_map m set until = clock_timestamp() where m.until is null;
   insert into push.shard_map (generation, shards) values (p_generation, v_shards);
   delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
-  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
+  insert into push.audit (action, target, detail) values ('use_shard_map', 'shard ' || p_here,
+    jsonb_build_object('generation', p_generation, 'slots', v_owns));
   return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
 $$;
@@ -7225,7 +6978,7 @@ begin
   message := format(case when v_done
       then 'call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call'
       else 'call %s had ended before (%s); nothing was done' end, v_call.call_id, v_call.end_reason, voided);
-  perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
+  insert into push.audit (action, target, detail) values ('void_call', v_call.app || '/' || v_call.call_id,
     jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
   return next;
 end
@@ -7524,7 +7277,7 @@ CREATE TABLE push.token_invalidations (
     user_id text,
     reason text NOT NULL,
     invalidated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT token_invalidations_provider_known CHECK (push.is_channel(provider))
+    CONSTRAINT token_invalidations_provider_known CHECK ((provider = ANY (push.channels())))
 );
 
 COMMENT ON TABLE push.token_invalidations IS 'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
@@ -7578,7 +7331,7 @@ CREATE TABLE push.lane (
     service text DEFAULT ''::text NOT NULL,
     channel text,
     CONSTRAINT lane_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
-    CONSTRAINT lane_provider_known CHECK (push.is_channel(provider)),
+    CONSTRAINT lane_provider_known CHECK ((provider = ANY (push.channels()))),
     CONSTRAINT lane_service_known CHECK ((service = ANY (push.push_services(provider))))
 );
 
@@ -7794,8 +7547,8 @@ CREATE TABLE push.devices (
     invalid_reason text,
     CONSTRAINT devices_environment_known CHECK ((environment = ANY (ARRAY['production'::text, 'sandbox'::text]))),
     CONSTRAINT devices_invalid_has_reason CHECK (((invalidated_at IS NULL) = (invalid_reason IS NULL))),
-    CONSTRAINT devices_platform_known CHECK (push.is_platform(platform)),
-    CONSTRAINT devices_provider_known CHECK (push.is_channel(provider))
+    CONSTRAINT devices_platform_known CHECK ((platform = ANY (ARRAY['ios'::text, 'android'::text, 'web'::text]))),
+    CONSTRAINT devices_provider_known CHECK ((provider = ANY (push.channels())))
 );
 
 COMMENT ON TABLE push.devices IS 'one push token of one user; a token belongs to one user of an app at a time';
@@ -8294,7 +8047,7 @@ CREATE TABLE push.quarantined_tokens (
     since timestamp with time zone NOT NULL,
     reason text NOT NULL,
     quarantined_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT quarantined_tokens_provider_known CHECK (push.is_channel(provider))
+    CONSTRAINT quarantined_tokens_provider_known CHECK ((provider = ANY (push.channels())))
 );
 
 COMMENT ON TABLE push.quarantined_tokens IS 'one token that its provider called dead while the lane''s invalidation is on hold; it is used as if alive, until push.resume_invalidation decides';
@@ -8612,7 +8365,6 @@ CREATE VIEW push.stuck AS
             c.found_ended,
             c.avoid,
             c.handed_on_at,
-            c.accepted_at,
             c.is_stopped,
             row_number() OVER (PARTITION BY
                 CASE c.state
@@ -8646,7 +8398,6 @@ CREATE VIEW push.stuck AS
                     d_1.found_ended,
                     d_1.avoid,
                     d_1.handed_on_at,
-                    d_1.accepted_at,
                     (l_1.paused OR COALESCE((s.circuit = 'open'::text), false)) AS is_stopped
                    FROM ((push.lane l_1
                      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
@@ -8676,8 +8427,7 @@ CREATE VIEW push.stuck AS
                             d_2.paired,
                             d_2.found_ended,
                             d_2.avoid,
-                            d_2.handed_on_at,
-                            d_2.accepted_at
+                            d_2.handed_on_at
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -8710,7 +8460,6 @@ CREATE VIEW push.stuck AS
                     d_1.found_ended,
                     d_1.avoid,
                     d_1.handed_on_at,
-                    d_1.accepted_at,
                     false
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)))

@@ -413,7 +413,7 @@ import Testing
             select pg_get_constraintdef(oid) from pg_constraint
             where conrelid = 'push.devices'::regclass and conname = 'devices_provider_known'
             """))
-      #expect(checks.text(0, 0).hasSuffix("is_channel(provider))"), "it would end with NOT VALID")
+      #expect(checks.text(0, 0).hasSuffix("channels())))"), "it would end with NOT VALID")
       for each in [connection, reader] { await each.close() }
     }
   }

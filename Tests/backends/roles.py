@@ -84,7 +84,6 @@ STATEMENTS = {
     "update push.gateways set alive = true": set(),
     "insert into push.audit (action, target) values ('x', 'y')": set(),
     "delete from push.audit": set(),
-    "select push.note_audit('x', 'y')": set(),
     "insert into push.audit (action, target, operator) values ('pause_lane', 'default/fcm', 'alice')": set(),
     "update push.audit set operator = 'alice'": set(),
     "select push.grant_roles()": set(),

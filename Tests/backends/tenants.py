@@ -232,7 +232,7 @@ def prepare():
     with connect(login="tenant_a", autocommit=True) as db:
         works("before it is bound", db, "tenant_b")
     run("alter role $tenant_b inherit", "grant push_enqueuer to $tenant_b")
-    check("a backend's role is bound", bind("tenant_a", "tenant_a"), f"{PREFIX}tenant_a acts for: tenant_a")
+    check("a backend's role is bound", bind("tenant_a", "tenant_a"), f"granted to {PREFIX}tenant_a: tenant_a")
     # The other is bound as a member of a group.
     run("create role $group", "grant $group to $tenant_b")
     with refused("one that has push_enqueuer through another role is not bound by halves", "22023", "role: "):
@@ -293,7 +293,7 @@ def escapes():
                 f"set session authorization {PREFIX}tenant_b",
                 "select set_config('role', 'push_enqueuer', false)", "grant push_enqueuer to current_user",
                 "select push.grant_app(session_user::text, 'tenant_b')",
-                "insert into push.app_grant (role, app) values (session_user, 'tenant_b')", "select push.granted_apps('x')",
+                "insert into push.app_grant (role, app) values (session_user, 'tenant_b')", "select push.own_apps()",
                 "select push.is_own('x')",
                 "select push.fill_call()", "select push.take_call_key('call-of-tenant_b', 'tenant_b')",
                 "select push.find_call('call-of-tenant_b', 'tenant_b')"):
@@ -404,7 +404,7 @@ def binding():
         owner("select push.grant_app(session_user::text, 'a')")
 
     check("two apps", (bind("tenant_a", "tenant_c"), enqueue_as("tenant_a", "tenant_c", "c"), enqueue_as("tenant_a", "tenant_b", "c")),
-        (f"{PREFIX}tenant_a acts for: tenant_a, tenant_c", 0, "42501"))
+        (f"granted to {PREFIX}tenant_a: tenant_a, tenant_c", 0, "42501"))
     check("and one again", (owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"),
         enqueue_as("tenant_a", "tenant_c", "c2"),
         enqueue_as("tenant_a", "tenant_a", "c3")), (True, "42501", 0))
@@ -418,7 +418,7 @@ def binding():
     check("push_enqueuer given to a tenant later: it acts for nothing", (enqueue_as("tenant_a", "tenant_a", "c4"), faults()),
         ("42501", ["group: tenant_b", "tenant_a: tenant_a: acts for no app: has push_enqueuer as well; revoke it"]))
     check("granting again mends it", (bind("tenant_a", "tenant_a"), enqueue_as("tenant_a", "tenant_a", "c5")),
-        (f"{PREFIX}tenant_a acts for: tenant_a", 0))
+        (f"granted to {PREFIX}tenant_a: tenant_a", 0))
     run("grant push_enqueuer to $tenant_b")
     check("and to a member of one", (enqueue_as("tenant_b", "tenant_b", "b1"), faults()[0]),
         ("42501", f"group: tenant_b: these members act for no app: {PREFIX}tenant_b have push_enqueuer as well; revoke it"))
@@ -432,7 +432,7 @@ def binding():
         password = os.environ["LOGIN_PASSWORD"]
         db.execute(psycopg.sql.SQL("alter role {} password {}").format(psycopg.sql.Identifier(PREFIX + "tenant_a"), password))
     check("the last app revoked leaves it none", (owner("select message from push.revoke_app(%s, 'tenant_a')", PREFIX + "tenant_a"),
-        enqueue_as("tenant_a", "tenant_a", "c6")), (f"{PREFIX}tenant_a acts for: no app", "42501"))
+        enqueue_as("tenant_a", "tenant_a", "c6")), (f"granted to {PREFIX}tenant_a: no app", "42501"))
     with connect(login="tenant_a", autocommit=True) as db:
         check("and nothing to read", answer(db, "select push.call('shared')").split()[0], "P0002")
     bind("tenant_a", "tenant_a")

@@ -155,7 +155,7 @@ def security_faults(page, columns):
               for table, names in columns.items() for column in names if f"`{column}`" not in rows.get(table, "")]
     found += [f"finding {number} has no row among the attacks" for number in range(1, 14) if f"\n| {number}. " not in attacks]
     functions = "".join(path.read_text() for path in sorted(ROOT.glob("migrations/functions/*.sql")))
-    actions = re.findall(r"note_audit\('(\w+)'|'(pause_lane|resume_lane)'", functions)
+    actions = re.findall(r"into push\.audit \([a-z, ]+\) values \('(\w+)'|'(pause_lane|resume_lane)'", functions)
     incident = re.search(r"^## In an incident$(.*)", page.text, re.M | re.S)[1]
     found += [f"the action {action} of push.audit is not named" for action in sorted({a or b for a, b in actions})
               if f"`{action}`" not in incident]

@@ -29,6 +29,11 @@ ON_SHARDS_ONLY = {
     "pause_webhooks",
     "resume_webhooks",
     "resend_webhooks",  # each shard sends its own events
+    "minutes",
+    "overview",
+    "calls",
+    "epoch_ms",
+    "length_ms",  # each shard has a dashboard of its own
 }
 # Functions of the router whose results differ: one row for each shard.
 OTHER_RESULTS = {"resume_invalidation"}

@@ -33,16 +33,15 @@ create function pg_temp.owed(p_call text) returns text language sql as $$
 
 -- One list.
 select test.equal('each is known and has a form', (select count(*) from unnest(push.channels()) c
-  where push.is_channel(c) and push.token_remedy(c, '!') ~ '^must be '), cardinality(push.channels())::bigint);
-select test.equal('nothing else is', push.is_channel('sms'), false);
+  where push.token_remedy(c, '!') ~ '^must be '), cardinality(push.channels())::bigint);
 select test.equal('a payload''s size is checked for each', cardinality(push.size_faults(jsonb_build_object('callId', 'a', 'from',
   repeat('x', 9000)))), cardinality(push.channels()));
 select test.equal('platforms and their codes', (select string_agg(push.platform_code(p, null)::text, ' ') from unnest(
-  '{ios,android,web}'::text[]) p where push.is_platform(p)), '1 2 3');
+  '{ios,android,web}'::text[]) p), '1 2 3');
 select test.equal('a device without a platform has that of its channel, if there is one',
   (select string_agg(push.platform_code(null, c)::text, ' ' order by i) from unnest(push.channels()) with ordinality l(c, i)), '1 2 0 3');
 select test.equal('the CHECKs ask the list', (select string_agg(conname || ' ' || convalidated, ', ' order by conname) from pg_constraint
-  where connamespace = 'push'::regnamespace and contype = 'c' and pg_get_constraintdef(oid) ~ '\m(is_channel|channels|is_platform)\('),
+  where connamespace = 'push'::regnamespace and contype = 'c' and pg_get_constraintdef(oid) ~ '\mchannels\(|''web'''),
   'apps_providers_known true, devices_platform_known true, devices_provider_known true, lane_provider_known true, '
   'quarantined_tokens_provider_known true, token_invalidations_provider_known true');
 

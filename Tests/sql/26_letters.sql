@@ -145,8 +145,8 @@ select test.equal('registered in small letters, it lives again', (select count(*
   where lower(x.token) = pg_temp.small('f1')), 0::bigint);
 select pg_temp.dead(pg_temp.small('f3')), pg_temp.dead(pg_temp.big('f3')) \g /dev/null
 select test.equal('a token without a device may be dead twice', test.fan_out(jsonb_build_array(pg_temp.voip('x', pg_temp.big('f3')))), null);
-select test.equal('also as an alert', (select count(*) from push.alert_phones('default', jsonb_build_array(jsonb_build_object('userId', 'x',
-  'apnsToken', pg_temp.big('f3'))), '{}', null, false)), 0::bigint);
+select test.equal('also as an alert', (select count(*) from push.phones_of('default', false, null, '{}', jsonb_build_object('userId', 'x',
+  'apnsToken', pg_temp.big('f3')))), 0::bigint);
 insert into push.devices (user_id, provider, token) values ('kim', 'apns', pg_temp.big('f4'));
 select push.correct_environment(array_agg(l.id), array_agg(pg_temp.small('f4')), '{1}') from push.lane l where l.app = 'default' and l.provider =
   'apns'

@@ -1,10 +1,11 @@
--- Which functions plan their queries with which settings: planner.sql has all of them, and no function is forgotten there.
+-- Which functions plan their queries with which settings: roles.sql has all of them, and no function is forgotten there.
+\set roles `cat migrations/functions/roles.sql`
 -- Parts of push.follow_up, push.erase_user, push.claim, push.prune and push.check_health, and functions inside a statement of others: they
 -- run with the settings of their callers.
 create temp table part as select unnest('{
-  follow, take_notes, put_off, pushes_of, void_unsent, cancel_rings, tell_missed, tell_untold, end_declined, invites_of,
+  follow, take_notes, put_off, pushes_of, void_unsent, cancel_rings, tell_missed, tell_untold, invites_of,
   next_channels, continue_erasure, look_further, hand_over, erase_from_call, mask_rows, pick, prune_others, health_of_replicas,
-  health_of_calls, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events,
+  health_of_calls, phones_of, calls_that_skip, announce_deliveries, past_events,
   devices_with}'::name[]) as name;
 create temp view planned as select p.proname, regexp_replace(p.prosrc, '--[^\n]*', '', 'g') as source
   from pg_proc p where p.pronamespace = 'push'::regnamespace and coalesce(p.proconfig::text, '') !~ 'enable_seqscan=';
@@ -16,9 +17,9 @@ select test.equal('each function that reads a table that grows uses indexes, wha
 select test.equal('and so does each that calls its parts', (select string_agg(distinct p.proname, ' ') from planned p join part c
   on p.source ~ format('\mpush\.%s\(', c.name) where p.proname not in (select name from part)), null);
 select test.equal('no name is listed twice', (select string_agg(name, ' ') from (
-  select n as name from pg_proc p cross join lateral regexp_matches(p.prosrc, '''([a-z_]+(, [a-z_]+)*(, )?)''', 'g') m
+  select n as name from regexp_matches(:'roles', '''([a-z_]+(, [a-z_]+)*(, )?)''', 'g') m
   cross join lateral string_to_table(rtrim(m[1], ', '), ', ') n
-  where p.oid = 'push.set_planner'::regproc and to_regproc('push.' || n) is not null group by n having count(*) > 1) d), null);
+  where to_regproc('push.' || n) is not null group by n having count(*) > 1) d), null);
 
 -- PostgreSQL 15 plans an SQL function that it cannot put into the caller's query anew at every call.
 select test.equal('what each claim, beat and job runs calls no such function', (
@@ -34,18 +35,18 @@ select pg_temp.settings('fan_out') as fan_out, pg_temp.settings('prune') as prun
 alter function push.fan_out reset work_mem set jit = on set enable_nestloop = off;
 alter function push.prune reset all;
 alter function push.prune set search_path = push, pg_temp set lock_timeout = '200ms';
-alter function push.mask set jit = off;
-select push.set_planner();
-select test.equal('each function gets the settings that are listed for it', array[pg_temp.settings('fan_out'), pg_temp.settings('prune')],
-  array[:'fan_out', :'prune']);
-select test.equal('and one that is not listed gets none', pg_temp.settings('mask'), '');
-
-alter function push.prune rename to prune_again;
-create function pg_temp.error() returns text language plpgsql as $$
+alter function push.iso_time set jit = off;
+create function pg_temp.error(p_sql text) returns text language plpgsql as $$
 begin
-  perform push.set_planner();
+  execute p_sql;
   return null;
 exception when others then return sqlerrm;
 end
 $$;
-select test.equal('a name without a function is an error', pg_temp.error(), 'planner.sql names push.prune, which does not exist');
+select test.equal('the file may be applied again', pg_temp.error(:'roles'), null);
+select test.equal('each function gets the settings that are listed for it', array[pg_temp.settings('fan_out'), pg_temp.settings('prune')],
+  array[:'fan_out', :'prune']);
+select test.equal('and one that is not listed gets none', pg_temp.settings('iso_time'), '');
+
+alter function push.bury rename to bury_again;
+select test.equal('a name without a function is an error', pg_temp.error(:'roles'), 'roles.sql names push.bury, which does not exist');

@@ -230,6 +230,7 @@ select test.equal('and claimed next', (select string_agg(concat_ws(' ', ticket, 
   'ticket-x1-1 1 ExponentPushToken[receipt-2]');
 select test.equal('postpone', push.postpone_receipts('default', '{ticket-x1-0,nobody}', 60000), 1::bigint);
 select test.equal('it is due later', (select due_at > now() + interval '50 s' from receipt where a_ticket = 'ticket-x1-0'), true);
+update push.receipt_batch set claimed = true where 'ticket-x1-0' = any (ticket);
 select push.postpone_receipts('default', '{ticket-x1-0}', 90000000);
 select test.equal('never beyond its end', (select due_at = give_up_at from receipt where a_ticket = 'ticket-x1-0'), true);
 select test.equal('settle_receipts', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 2::bigint);
@@ -247,12 +248,15 @@ insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox
 select count(*) as claimed from push.claim_receipts('parts', 100, 600000) \gset
 select test.equal('a batch gives all it has', :claimed, 6);
 select test.equal('some have an answer', push.settle_receipts('parts', '{t5,t2}', '{null,null}'), 2::bigint);
-select test.equal('some are requested again', push.postpone_receipts('parts', '{t6,t1}', 60000), 2::bigint);
+select test.equal('the others are requested again', push.postpone_receipts('parts', '{t6,t1,t3,t4}', 60000), 4::bigint);
 select test.equal('all keep what belongs to them', (select string_agg(format('%s:%s', claimed,
   array(select concat_ws('/', t, o, n, u, k) from unnest(ticket, outbox_id, r.n, user_id, token) x(t, o, n, u, k))), ' ' order by id)
   from push.receipt_batch r where app = 'parts'),
-  't:{t3/3/3/u3/token-3,t4/4/4/u4/token-4} f:{t1/1/1/u1/token-1,t6/6/6/u6/token-6}');
-select test.equal('a late answer is accepted', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
+  'f:{t1/1/1/u1/token-1,t3/3/3/u3/token-3,t4/4/4/u4/token-4,t6/6/6/u6/token-6}');
+select test.equal('an answer that is late is asked for again', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 0::bigint);
+update push.receipt_batch set due_at = now() where app = 'parts';
+select test.equal('nothing is lost', (select string_agg(ticket, ' ' order by ticket) from push.claim_receipts('parts', 100, 600000)), 't1 t3 t4 t6');
+select test.equal('and then it is taken', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
 select test.equal('a call''s tickets can be erased', push.erase_receipts('{4,99}'), 1::bigint);
 select test.equal('the rest is kept', (select string_agg(array_to_string(ticket, ' '), ' ') from push.receipt_batch where app = 'parts'), 't6');
 select test.equal('a batch without tickets is gone', (select count(*) from push.receipt_batch where app = 'parts'), 1::bigint);
@@ -463,9 +467,10 @@ select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[1], 
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'bf' and d.state = 1;
 update push.delivery d set due_at = clock_timestamp() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id = 'bf';
 select pg_temp.claim_all(:g1);
-update push.delivery d set accepted_at = clock_timestamp() from push.outbox o where o.id = d.outbox_id and o.call_id = 'bf';
+select push.settle(:g1, null, array[d.outbox_id], array[d.n], '{0}', '{1}', '{0}', '{200}', '{null}', '{m}', '{c}', array[now()], array[now()],
+  p_created_at => array[d.created_at]) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'bf';
 select test.equal('one that its provider has accepted meanwhile is not', format('%s %s', test.follow(), pg_temp.invites('bf')),
-  ' 0:apns:u:bfa:claimed');
+  ' 0:apns:u:bfa:delivered');
 select pg_temp.lane_says(:g1, :apns, 0);
 select pg_temp.enqueue('b4', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b4a'), 'fcmToken',
   'chance-token-0123456789-b4f')));

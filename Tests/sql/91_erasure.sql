@@ -124,9 +124,11 @@ create function pg_temp.dead(p_user text, p_end text) returns void language sql 
   insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
     values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, now(), 'x'),
     ('erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '6]', null, now(), 'x');
-  select push.note_audit('void_call', 'erase/' || p_user, jsonb_build_object('note', 'asked for by ' || p_user, 'user', p_user)) $$;
-select pg_temp.dead('victim.7731', 'bad'), pg_temp.dead('bystander', 'cab'),
-  push.note_audit('void_call', 'other/victim.7731', '{"note": "victim.77312"}'), push.note_audit('x', 'erase/victim.77312') \g /dev/null
+  insert into push.audit (action, target, detail)
+    values ('void_call', 'erase/' || p_user, jsonb_build_object('note', 'asked for by ' || p_user, 'user', p_user)) $$;
+select pg_temp.dead('victim.7731', 'bad'), pg_temp.dead('bystander', 'cab') \g /dev/null
+insert into push.audit (action, target, detail)
+  values ('void_call', 'other/victim.7731', '{"note": "victim.77312"}'), ('x', 'erase/victim.77312', null);
 -- Owed: a message, a call that rings with an invite in flight, one delivered and one not sent, and a missed call.
 select pg_temp.family('message', 'message'), pg_temp.family('missed') \g /dev/null
 select push.end_call('missed') \g /dev/null

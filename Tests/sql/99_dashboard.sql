@@ -82,5 +82,6 @@ select test.equal('only the service may pass an operator', (select string_agg(r,
   where has_function_privilege(r, 'push.operate_lane(text, text, text, boolean, text)', 'execute')), 'push_gateway');
 
 -- Rights.
-select test.equal('the rights may be given again', push.grant_dashboard(), 'push_gateway has what the dashboard needs');
+select test.equal('the rights may be given again', push.grant_dashboard(),
+  'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights');
 select test.equal('the service has the rights of push_ops', pg_has_role('push_gateway', 'push_ops', 'member'), true);

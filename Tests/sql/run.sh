@@ -9,6 +9,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
+cd "$root"
 given=${1:-${DATABASE_URL:-}}
 [ -n "$given" ] || { echo "run.sh: give a database URL, for example: Tests/sql/run.sh \$(scripts/postgres.sh start .local/pg)" >&2; exit 64; }
 
@@ -62,7 +63,7 @@ equal "all of them are in functions/" "$(grep -lE '^create (or replace )?(functi
 equal "and are all there is" "$(defined 'create (or replace )?function push\.[a-z_]+' | sort -u | wc -l | tr -d ' ')" \
   "$(sql -c "select count(distinct proname) from pg_proc where pronamespace = 'push'::regnamespace")"
 
-equal "only planner.sql says how queries are planned" \
+equal "only roles.sql says how queries are planned" \
   "$(grep -lE '\bset (enable_[a-z]+|plan_cache_mode|jit|work_mem) ' "$root"/migrations/functions/*.sql)" ""
 
 sql -f "$here/clock.psql" -f "$here/harness.psql" >/dev/null

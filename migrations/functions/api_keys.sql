@@ -10,8 +10,7 @@ declare
   v_scopes  text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
   v_expires timestamptz := nullif(create_api_key.expires_at, 'infinity');
   v_fault   text := case
-    when not coalesce(push.is_app(create_api_key.app), false)
-      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when push.app_fault(create_api_key.app) is not null then push.app_fault(create_api_key.app)
     when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
       then 'name: must have 1 to 128 characters'
     when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
@@ -34,7 +33,7 @@ begin
   insert into push.api_keys (id, app, name, scopes, hash, expires_at, addresses) overriding system value
     values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
       v_expires, create_api_key.addresses);
-  perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
+  insert into push.audit (action, target, detail) values ('create_api_key', create_api_key.app || '/' || id,
     jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes, 'expires_at', v_expires,
       'addresses', create_api_key.addresses));
   return next;
@@ -62,7 +61,7 @@ begin
   update push.api_keys k set revoked_at = clock_timestamp() where k.id = v_key.id and k.revoked_at is null;
   message := format('key %s (%s, app %s) %s', v_key.id, v_key.name, v_key.app,
     case when revoked then 'is refused from now on' else 'was revoked already' end);
-  perform push.note_audit('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
+  insert into push.audit (action, target, detail) values ('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
   return next;
 end
 $$;

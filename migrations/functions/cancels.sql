@@ -1,21 +1,17 @@
 -- What has become of a call's pushes, and which phones are told to stop.
 --
--- The functions from here on that take calls (void_unsent, cancel_rings, tell_missed, tell_untold, end_declined, next_channels) are parts
--- of push.follow_up, which has locked the calls and sets the planner for all of them: a SET clause of each would cost more than a
--- look-up. They compare what there is with what there should be, so they may run twice, late, or after a crash. "in (select ...)" is
--- a hashed subplan here; a nested loop over the recipients of one call would cost the square of their number.
+-- The functions from here on that take calls (void_unsent, cancel_rings, tell_missed, tell_untold, next_channels) are parts of
+-- push.follow_up, which has locked the calls and sets the planner for all of them: a SET clause of each would cost more than a look-up. They
+-- compare what there is with what there should be, so they may run twice, late, or after a crash. "in (select ...)" is a hashed subplan
+-- here; a nested loop over the recipients of one call would cost the square of their number.
 
 -- Of schemas between release 0.1.0 and this one, with other arguments or another result.
 drop function if exists push.pushes_of(bigint[]), push.bury(push.delivery[], int, text), push.void_reason(bigint, text),
-  push.void_unsent(bigint[]);
-
-create or replace function push.mask(p_token text) returns text language sql immutable parallel safe as
-$$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
-comment on function push.mask is 'a token as people see it. Views repeat it, as their readers may not call it';
+  push.void_unsent(bigint[]), push.mask(text);
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 
--- outcome is null while the push is owed, and its provider has not accepted it. may_ring: it may have reached the phone. bypassed: its
+-- outcome is null while the push is owed. may_ring: it may have reached the phone. bypassed: its
 -- lane is stuck, and push.bypass has looked at it. last_n: the highest n of the call.
 create or replace function push.pushes_of(p_calls bigint[]) returns table (
   id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
@@ -40,16 +36,15 @@ begin
           select d.token from push.devices d
           where d.user_id = p.user_id and d.app = l.app and d.provider = l.provider and d.enabled and d.invalidated_at is null
         ) t
-        where hashtextextended(t.token, 0) = p.hash and push.mask(t.token) = p.device limit 1) end),
+        where hashtextextended(t.token, 0) = p.hash and left(t.token, 4) || '…' || right(t.token, 4) = p.device limit 1) end),
       p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
       max(p.n) over (partition by p.outbox_id), p.created_at
     from unnest(p_calls) c(id)
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
-        d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
-        d.bypassed_at is not null as bypassed, d.created_at
+        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of,
+        d.deadline_at, d.bypassed_at is not null as bypassed, d.created_at
       from push.delivery d where d.outbox_id = c.id
       union all
       -- A gateway that settles says whether the request left; otherwise each attempt may have. One that is dead did not arrive if every
@@ -71,25 +66,22 @@ comment on function push.pushes_of is 'everything that calls have sent or still 
 -- Pushes that end in SQL -------------------------------------------------------------------------------------------------
 
 -- What a gateway has settled is written by push.settle. These deliveries have no gateway as their owner, so each of their attempts may
--- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed. What a provider has accepted is delivered
--- (push.settle).
+-- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed.
 create or replace function push.bury(p_places tid[], p_outcome int, p_reason text default null) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_ended bigint;
 begin
   with gone as (
-    delete from push.delivery d where d.ctid = any (p_places)
-    returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
-      case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
+    delete from push.delivery d where d.ctid = any (p_places) returning d.*, coalesce(p_reason, d.last_reason, 'DeadlinePassed') as reason
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
+    select 'ended', g.lane, g.kind, p_outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.reason, 6
   )
-  insert into push.history (outbox_id, created_at, deadline_at, answered_at, n, attempts, lane, kind, outcome, user_id, token, environment,
-    platform, locale, data, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
-    g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment, platform,
+    locale, data, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment, g.platform,
+    g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics v_ended = row_count;
   return v_ended;

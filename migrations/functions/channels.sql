@@ -11,10 +11,6 @@ create or replace function push.channels() returns text[] language sql immutable
 $$ select '{apns,fcm,expo,webpush}'::text[] $$;
 comment on function push.channels is 'the names of all channels, best first: the place in this list is the rank of a channel';
 
-create or replace function push.is_channel(p_provider text) returns boolean language sql immutable parallel safe as
-$$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
-comment on function push.is_channel is 'whether a text is the name of a channel. For the CHECKs of tables';
-
 -- A gateway of 0.1.0 knows apns, fcm and expo, and an app whose channels no gateway has named has these. So a later channel is used
 -- only for an app that has it in its configuration.
 create or replace function push.serves(p_providers text[], p_provider text) returns boolean
@@ -42,10 +38,6 @@ comment on function push.push_service is 'which of push.push_services a push to 
 
 -- Platforms -----------------------------------------------------------------------------------------------------------
 
-create or replace function push.is_platform(p_platform text) returns boolean language sql immutable parallel safe as
-$$ select p_platform in ('ios', 'android', 'web') $$;
-comment on function push.is_platform is 'whether a text is the name of a platform. For the CHECKs of tables';
-
 create or replace function push.platform_code(p_platform text, p_provider text) returns smallint
 language sql immutable parallel safe as $$
   select case coalesce(p_platform, case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end)
@@ -62,9 +54,8 @@ language sql immutable parallel safe as $$
   select case p_provider
     when 'apns' then case when push.is_token('apns', translate(p_token, E'<> \t\r\n', ''))
       then translate(p_token, E'<> \t\r\n', '') end
-    when 'fcm' then case when push.is_token('fcm', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
-    when 'expo' then case when push.is_token('expo', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
     when 'webpush' then push.webpush_token(p_token)
+    else case when push.is_token(p_provider, btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
   end
 $$;
 comment on function push.channel_token is 'a token as it is used; null: it does not have the form of a token of this provider';
@@ -89,22 +80,18 @@ create or replace function push.recipient_members() returns text[] language sql 
 $$;
 comment on function push.recipient_members is 'the members that an object in recipients may have';
 
--- A backend passes on a row of its own: then a phone would not ring, or one would whose owner has switched notifications off.
-create or replace function push.look_alikes(p_member text) returns text[] language sql immutable parallel safe as $$
-  select case p_member
-    when 'voipPushToken' then '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'
-    when 'apnsToken' then '{apns_token,apnToken,apns}'
-    when 'fcmToken' then '{fcm_token,firebaseToken,firebase_token,fcm}'
-    when 'pushToken' then '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'
-    when 'webPushSubscription' then '{web_push_subscription,pushSubscription,push_subscription,subscription}'
-    when 'notificationEnabled' then '{notification_enabled,notificationsEnabled,notifications_enabled}' end::text[]
-$$;
-comment on function push.look_alikes is 'names under which backends keep what recipients have under this name';
-
--- What has such a name, and could be no token (a plan's name as subscription), is left alone.
+-- A backend passes on a row of its own: then a phone would not ring, or one would whose owner has switched notifications off. What has such
+-- a name, and could be no token (a plan's name as subscription), is left alone.
 create or replace function push.misnamed(p_entry jsonb, out name text, out member text) language sql immutable parallel safe as $$
   select n.name, m.member
-  from unnest(push.recipient_members()) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
+  from (values
+    ('voipPushToken', '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'::text[]),
+    ('apnsToken', '{apns_token,apnToken,apns}'),
+    ('fcmToken', '{fcm_token,firebaseToken,firebase_token,fcm}'),
+    ('pushToken', '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'),
+    ('webPushSubscription', '{web_push_subscription,pushSubscription,push_subscription,subscription}'),
+    ('notificationEnabled', '{notification_enabled,notificationsEnabled,notifications_enabled}')) m(member, names)
+  cross join lateral unnest(m.names) n(name)
   where coalesce(p_entry ->> m.member, '') = '' and case
     when m.member = 'notificationEnabled' then p_entry -> n.name not in ('true', 'null')
     else length(p_entry ->> n.name) >= 20 and (jsonb_typeof(p_entry -> n.name) in ('string', 'array') or p_entry -> n.name ? 'endpoint') end
@@ -112,13 +99,6 @@ create or replace function push.misnamed(p_entry jsonb, out name text, out membe
 $$;
 comment on function push.misnamed is
   'a token, or the switch that is off, that an entry has under another name (name), and not under its own (member); null: none';
-
-create or replace function push.is_misnamed(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
-  select p_entry ?| (push.look_alikes('voipPushToken') || push.look_alikes('apnsToken') || push.look_alikes('fcmToken')
-      || push.look_alikes('pushToken') || push.look_alikes('webPushSubscription') || push.look_alikes('notificationEnabled'))
-    and push.misnamed(p_entry) is not null
-$$;
-comment on function push.is_misnamed is 'whether push.misnamed finds something; the names are looked for first, which is quick';
 
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;

@@ -18,9 +18,8 @@ begin
   end if;
   v_fault := case
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
-    when not coalesce(push.is_app(new.app), false)
-      then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
+    when push.app_fault(new.app) is not null then push.app_fault(new.app)
+    when not coalesce(new.provider = any (push.channels()), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
     when push.channel_token(new.provider, new.token) is distinct from new.token
       then format('token: must have the form of a token of provider %s', new.provider)
     when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
@@ -110,9 +109,7 @@ language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_token constant text := push.channel_token(register_device.provider, register_device.token);
 begin
-  if not push.is_own(register_device.app) then
-    perform push.refuse_app(register_device.app);
-  end if;
+  perform push.refuse_app(register_device.app);
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
   if register_device.provider = 'apns' then
     begin

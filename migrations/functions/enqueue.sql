@@ -103,36 +103,6 @@ create or replace trigger fill_call before insert on push.outbox for each row ex
 
 -- Refusing and fanning out --------------------------------------------------------------------------------------------
 
--- These are, on each platform, the devices of the best channel, at most the ten newest in all, phones before browsers.
-create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[])
-returns table (rank int, token text, environment smallint, platform smallint, locale text)
-language sql stable as $$
-  select best.rank, best.token,
-    case best.environment when 'sandbox' then 1 else 0 end::smallint,
-    best.platform, best.locale
-  from (
-    select usable.*,
-      min(usable.rank) over (partition by usable.platform) as best_rank,
-      bool_or(usable.platform in (1, 2)) over () as some_known
-    from (
-      select d.token, d.environment, d.locale, d.registered_at,
-        array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
-      from push.devices d
-      where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
-        -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
-        -- round.
-        and (d.provider <> 'apns' or d.voip = p_is_call)
-        and push.serves(p_providers, d.provider)
-    ) usable
-  ) best
-  -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
-  where best.rank = best.best_rank and (best.platform > 0 or not best.some_known)
-  -- Browsers come last, so that old subscriptions never displace a phone.
-  order by best.platform = 3, best.registered_at desc
-  limit 10
-$$;
-comment on function push.reachable_devices is 'the devices that receive a call, or a notification, to this user';
-
 -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
 language sql volatile set search_path = push, pg_temp as $$
@@ -164,19 +134,19 @@ create or replace function push.accept(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
 ) returns table (is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
 language sql stable as $$
-  select c.is_call, p_kind = 'missed_call' and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = p_app), false),
-    (select a.providers from push.apps a where a.app = p_app), case when not c.is_call then push.voip_tokens(p_recipients) end,
+  select c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
+    case when not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
     case when c.bytes > 880 then push.size_faults(p_payload, c.is_call) end
   from (
     -- A payload with a fault is not made text: it may be thousands of times as long.
     select f.*, case when f.fault is null then octet_length(p_payload::text) end as bytes
     from (
-      select push.is_call(p_kind) as is_call, case when p_traceparent = '' then
+      select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, case when p_traceparent = '' then
           'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
           'it out if there is none'
-        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds,
-          (select a.message_text from push.apps a where a.app = p_app)) end as fault
+        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text) end as fault
+      from (select) x left join push.apps a on a.app = p_app
       offset 0
     ) f
     offset 0
@@ -193,13 +163,14 @@ $$;
 comment on function push.accept is 'raises an error for a call with a fault, else gives what its entries need';
 
 -- An entry with tokens is one device. If its best token is dead, the next one is used. An entry that only names a user stands for the
--- user's registered devices.
+-- user's registered devices. is_guess: the platform is that of the channel.
+drop function if exists push.phones_of(text, boolean, text[], text[], jsonb);  -- of schemas between release 0.1.0 and this one
 create or replace function push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb)
-returns table (rank int, token text, environment smallint, platform smallint, locale text)
+returns table (rank int, token text, environment smallint, platform smallint, locale text, registered_at timestamptz, is_guess boolean)
 language sql stable as $$
   select e.rank, case e.rank when 1 then e.apns when 2 then e.fcm when 3 then e.expo else e.webpush end,
     case when p_entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint,
-    push.entry_platform((push.channels())[e.rank], p_entry), push.recipient_locale(p_entry)
+    push.entry_platform((push.channels())[e.rank], p_entry), push.recipient_locale(p_entry), null, false
   from (
     -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
     -- exists" could be planned as a hash of all dead tokens.
@@ -238,20 +209,35 @@ language sql stable as $$
   ) e
   where e.rank is not null
   union all
-  select d.rank, d.token, d.environment, d.platform, d.locale
-  from push.reachable_devices(p_app, push.entry_user(p_entry), p_is_call, p_providers) d
+  select d.rank, d.token, (d.environment = 'sandbox')::int::smallint, d.platform, d.locale, d.registered_at, d.is_guess
+  from (
+    -- On each platform the devices of the best channel, at most the ten newest in all. Browsers come last, so that old subscriptions never
+    -- displace a phone.
+    select d.*
+    from (
+      select d.*, min(d.rank) over (partition by d.platform) as best_rank, bool_or(d.platform in (1, 2)) over () as some_known
+      from (
+        select d.token, d.environment, d.locale, d.registered_at, d.platform is null as is_guess,
+          array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
+        from push.devices d
+        where d.user_id = push.entry_user(p_entry) and d.app = p_app and d.enabled and d.invalidated_at is null
+          -- A call rings through a VoIP token, everything else is shown through an alert token.
+          and (d.provider <> 'apns' or d.voip = p_is_call) and push.serves(p_providers, d.provider)
+      ) d
+    ) d
+    -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
+    where d.rank = d.best_rank and (d.platform > 0 or not d.some_known)
+    order by d.platform = 3, d.registered_at desc limit 10
+  ) d
   where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
 $$;
 comment on function push.phones_of is 'the phones that an entry of recipients stands for';
 
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  v_own text[];
 begin
   if not push.acts_for_all() then
-    v_own := push.own_apps();
-    perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
+    perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a;
   end if;
   -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
   -- table is not read.
@@ -453,10 +439,9 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
-        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds,
-            (select x.message_text from push.apps x where x.app = a.app)) is null
+        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, x.message_text) is null
           then octet_length(a.payload::text) end as bytes
-        from asked a
+        from asked a left join lateral (select x.message_text from push.apps x where x.app = a.app offset 0) x on true
         offset 0
       ) a
       where (select true from push.lane l where l.app = a.app limit 1)

@@ -395,8 +395,8 @@ begin
       p_erasure.finished_at := clock_timestamp();
       p_erasure.user_id := null;
       p_erasure.token_hashes := '{}';
-      perform push.note_audit('finish_erasure', p_erasure.app || '/sha256:' || left(encode(p_erasure.user_digest, 'hex'), 16),
-        jsonb_build_object('counts', p_erasure.counts));
+      insert into push.audit (action, target, detail) values ('finish_erasure',
+        p_erasure.app || '/sha256:' || left(encode(p_erasure.user_digest, 'hex'), 16), jsonb_build_object('counts', p_erasure.counts));
     end if;
   end if;
   update push.erasure e
@@ -427,9 +427,8 @@ begin
   if v_user is null or length(v_user) not between 1 and 256 or v_user = '[erased]' then
     raise exception using errcode = 'invalid_parameter_value', message = 'user_id: must have 1 to 256 characters',
       hint = 'It is the id that recipients and push.register_device gave.';
-  elsif not coalesce(push.is_app(v_app), false) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif push.app_fault(v_app) is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = push.app_fault(v_app);
   elsif not exists (select from push.lane l where l.app = v_app) and not exists (select from push.apps a where a.app = v_app)
     and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
   then
@@ -451,7 +450,7 @@ begin
   v_erasure := push.continue_erasure(v_erasure, v_until);
   is_complete := v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new or is_complete then
-    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+    insert into push.audit (action, target, detail) values ('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
       jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting || v_erasure.found), 'complete', is_complete));
   end if;
   return query

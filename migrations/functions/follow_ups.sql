@@ -40,12 +40,13 @@ do $$
 declare
   v_name text;
 begin
-  if exists (select from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname = 'accepted_at') then
+  if array(select a.attname from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname in ('handed_on_at', 'accepted_at'))
+      = '{handed_on_at}' then
     return;
   end if;
   alter table push.delivery add column if not exists paired boolean not null default false,
     add column if not exists found_ended boolean not null default false, add column if not exists avoid int,
-    add column handed_on_at timestamptz, add column accepted_at timestamptz;
+    add column if not exists handed_on_at timestamptz, drop column if exists accepted_at;  -- of schemas between release 0.1.0 and this one
   -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
   alter table push.history alter device drop not null, add column if not exists token text, add column if not exists environment smallint,
     add column if not exists platform smallint, add column if not exists locale text, add column if not exists data jsonb,
@@ -64,8 +65,6 @@ comment on column push.delivery.avoid is
   'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway '
   'has handed it on; null: anybody';
 comment on column push.delivery.handed_on_at is 'when a gateway last returned it; null: none has';
-comment on column push.delivery.accepted_at is
-  'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
 comment on column push.history.environment is '0 production, 1 sandbox';
 comment on column push.history.platform is 'as push.delivery.platform';
@@ -73,7 +72,7 @@ comment on column push.history.locale is 'language of visible texts';
 comment on column push.history.data is 'as push.delivery.data';
 
 -- Of schemas between release 0.1.0 and this one.
-drop function if exists push.follow_up_again(), push.follow(push.noted[]), push.put_off(push.noted[], text);
+drop function if exists push.follow_up_again(), push.follow(push.noted[]), push.put_off(push.noted[], text), push.end_declined(bigint[]);
 drop type if exists push.noted;
 
 -- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four calls, and begins no
@@ -177,7 +176,20 @@ begin
   end loop;
   if v_declined <> '{}' then
     perform push.next_channels(v_declined, 'failed');
-    perform push.end_declined(v_declined);
+    -- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:
+    -- two of them may share a phone. A phone whose invite the provider refused was not rung.
+    with rung as materialized (
+      select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(v_declined) p
+      where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) and p.user_id <> '[erased]' group by p.id
+    )
+    update push.outbox o set state = 'ended', end_reason = (
+        -- What all of them have said.
+        select case when min(s.said ->> 'reason') = max(s.said ->> 'reason') then min(s.said ->> 'reason') else 'declined' end
+        from jsonb_each(o.declined) s(user_id, said))
+    where o.id = any (v_declined) and o.ended_at is null
+      and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
+      and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
+        select push.entry_user(e) from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
   end if;
   if v_quiet <> '{}' then
     v_left := v_left || push.void_unsent(v_quiet);
@@ -229,26 +241,3 @@ comment on function push.put_off is
   'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: where they are stored; '
   'p_state: SQLSTATE. The message of the '
   'error is not shown, because it may contain a token';
-
--- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:
--- two of them may share a phone. A phone whose invite the provider refused was not rung.
-create or replace function push.end_declined(p_calls bigint[]) returns void
-language plpgsql volatile set search_path = push, pg_temp as $$
-begin
-  with rung as materialized (
-    select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
-    where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) and p.user_id <> '[erased]' group by p.id
-  )
-  update push.outbox o set state = 'ended', end_reason = (
-      -- What all of them have said.
-      select case when min(s.said ->> 'reason') = max(s.said ->> 'reason') then min(s.said ->> 'reason') else 'declined' end
-      from jsonb_each(o.declined) s(user_id, said))
-  where o.id = any (p_calls) and o.ended_at is null
-    and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
-    and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
-      select push.entry_user(e)
-      from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
-end
-$$;
-comment on function push.end_declined is
-  'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';

@@ -8,6 +8,7 @@ create or replace function push.first_few(p_names text[]) returns text language 
 $$;
 comment on function push.first_few is 'the first five of a list, and how many more there are; null: the list is null';
 
+drop function if exists push.schema_faults();  -- of schemas between release 0.1.0 and this one
 create or replace function push.health_of_server() returns table (item text, value text, state text, hint text)
 language sql stable as $$
   (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
@@ -154,10 +155,18 @@ language sql stable as $$
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
   union all
-  select 'schema', coalesce(push.first_few(array_agg(f order by f)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
+  select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
       'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
       'trigger …), and gives rights back with: select push.grant_roles();'
-    from push.schema_faults() f
+    from (
+      select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+      where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
+      union all
+      select format('%s may not execute push.%s', r.role, p.proname)
+      from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
+      join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
+      where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
+    ) f(fault)
   union all
   -- Calls from before a restore are left as they are.
   select 'calls past their deadline', case when count(*) = 0 then 'none' else format('%s, the oldest for %s',

@@ -24,16 +24,12 @@ comment on column push.lane.channel is 'provider and service: apns, webpush/goog
 
 create or replace function push.register_lane(p_app text, p_provider text, p_service text default '') returns smallint
 language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  v_lane smallint := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
 begin
-  if v_lane is null then
-    insert into push.lane (app, provider, service, channel)
-      values (p_app, p_provider, p_service, p_provider || case p_service when '' then '' else '/' || p_service end)
-      on conflict (app, provider, service) do nothing;
-    v_lane := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
-  end if;
-  return v_lane;
+  insert into push.lane (app, provider, service, channel)
+    select p_app, p_provider, p_service, p_provider || case p_service when '' then '' else '/' || p_service end
+    where not exists (select from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service)
+    on conflict (app, provider, service) do nothing;
+  return (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
 end
 $$;
 comment on function push.register_lane is

@@ -23,51 +23,7 @@ $$;
 comment on function push.miss is
   'marks at most p_max calls as missed that still ring two seconds after their deadline. What follows is done by push.follow_up. Returns how many';
 
--- The planner puts this function into the query that calls it.
---
--- p_all: every device of a registered user. phone tells the phones of one user apart; the lowest place is the best. when_busy: the entry
--- wants a missed call also if the user was busy.
 drop function if exists push.alert_phones(text, jsonb, text[], text[], boolean);  -- of schemas between release 0.1.0 and this one
-create or replace function push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean)
-returns table (
-  user_id text, phone text, place int, registered_at timestamptz, provider text, token text, environment smallint, platform smallint,
-  locale text, data jsonb, when_busy boolean
-)
-language sql stable as $$
-  select e.user_id, case when e.inline then e.place::text else push.token_key(v.provider, v.token) end, v.rank * 10000 + e.place,
-    v.registered_at, v.provider, v.token, v.environment, v.platform, v.locale,
-    case when e.entry ? 'data' then push.recipient_data(e.entry) end, e.entry -> 'missedCall' is not distinct from 'true'
-  from (
-    -- A user who is named several times is looked up once.
-    select distinct on (e.user_id, case when e.inline then e.place end) e.*
-    from (
-      select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
-        push.entry_user(r.entry) as user_id
-      from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
-      where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
-        and r.entry -> 'missedCall' is distinct from 'false'
-      offset 0
-    ) e
-    order by e.user_id, case when e.inline then e.place end, e.place
-  ) e
-  cross join lateral (
-    select t.rank, (push.channels())[t.rank] as provider, t.token, t.environment, t.platform, t.locale, null::timestamptz as registered_at
-    from push.phones_of(p_app, false, p_providers, p_voip, e.entry) t
-    where e.inline or p_all
-    union all
-    -- Of a user, the newest device of the best channel, whatever its platform.
-    select d.* from (
-      select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
-        -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
-        push.platform_code(d.platform, nullif(d.provider, 'fcm')), d.locale, d.registered_at
-      from push.devices d
-      where not e.inline and not p_all and d.user_id = e.user_id and d.app = p_app and d.enabled and d.invalidated_at is null
-        and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
-      offset 0
-    ) d
-  ) v
-$$;
-comment on function push.alert_phones is 'the phones that may show an alert about a call, a row for each token';
 
 -- A call is announced once: a call that has a missed call gets no other one.
 --
@@ -93,16 +49,31 @@ begin
     select distinct on (p.id, l.id, push.token_key(p.provider, p.token)) p.*, l.id as lane
     from (
       -- One phone of a user, or every phone.
-      select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
+      select distinct on (c.id, e.user_id, k.phone) c.id, c.app, e.user_id, (push.channels())[v.rank] as provider, v.token, v.environment, v.locale,
+        -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
+        case when v.rank = 2 and v.is_guess then 0 else v.platform end as platform,
+        case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
         -- Not from the time of this statement: after an outage, calls of last week are not announced. Their missed calls expire
         -- (push.expire), and only history shows them.
         least(c.ended_at, c.deadline_at) + interval '4 hours' as until
-      from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
+      from call c cross join lateral (
+        -- A user who is named several times is looked up once.
+        select distinct on (r.user_id, r.device) r.* from (
+          select r.entry, r.i, push.entry_user(r.entry) as user_id,
+            case when jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) then r.i end as device
+          from jsonb_array_elements(c.recipients) with ordinality r(entry, i)
+          where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
+            and r.entry -> 'missedCall' is distinct from 'false' offset 0
+        ) r order by r.user_id, r.device, r.i
+      ) e cross join lateral push.phones_of(c.app, false, c.providers, c.voip, e.entry) v
+      cross join lateral (
+        select case when c.is_all then coalesce(e.device::text, push.token_key((push.channels())[v.rank], v.token)) end) k(phone)
       -- A user who declined has not missed the call.
-      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
-          else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
+      where case c.declined -> e.user_id ->> 'reason' when 'connection_failed' then true
+          when 'busy' then e.entry -> 'missedCall' is not distinct from 'true'
+          else c.declined -> e.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
-      order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
+      order by c.id, e.user_id, k.phone, v.rank, e.i, v.registered_at desc, v.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider and l.service = push.push_service(p.provider, p.token)
     order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
   ), told as (

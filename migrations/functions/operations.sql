@@ -144,11 +144,6 @@ comment on column push.replicas.ended_at is
 
 -- Interventions -------------------------------------------------------------------------------------------------------
 
-create or replace function push.note_audit(p_action text, p_target text, p_detail jsonb default null) returns void
-language sql security definer set search_path = push, pg_temp as
-$$ insert into push.audit (action, target, detail) values (p_action, p_target, p_detail) $$;
-comment on function push.note_audit is 'records an intervention in push.audit, in the transaction of the intervention';
-
 create or replace function push.void_call(call_id text, reason text default 'voided', app text default null)
 returns table (voided int, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -166,7 +161,7 @@ begin
   message := format(case when v_done
       then 'call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call'
       else 'call %s had ended before (%s); nothing was done' end, v_call.call_id, v_call.end_reason, voided);
-  perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
+  insert into push.audit (action, target, detail) values ('void_call', v_call.app || '/' || v_call.call_id,
     jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
   return next;
 end
@@ -234,7 +229,7 @@ begin
       when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
       else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
   end if;
-  perform push.note_audit('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
+  insert into push.audit (action, target, detail) values ('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
   return next;
 end
 $$;

@@ -126,49 +126,50 @@ comment on function push.count_on_meter is 'adds p_count, at least 1, to a meter
 
 -- Asking, refusing, counting --------------------------------------------------------------------------------------------
 
-create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns boolean
-language plpgsql set search_path = push, pg_temp as $$
+-- Of schemas between release 0.1.0 and this one.
+drop function if exists push.refuse_quota(push.quota, int, bigint), push.has_room(text, bigint[], boolean);
+
+-- 53Q01, or 22023 for more than the quota of a minute. A refusal is counted, and nothing else.
+create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false, p_is_full boolean default false)
+returns boolean
+language plpgsql volatile as $$
 declare
-  v_what     constant text := (push.meter_names())[p_place];
-  v_limit    constant int := p_quota.limits[p_place];
-  v_refusals constant regclass := push.meter(p_quota.id, 'refusals');
+  v_full     record;
+  v_refusals regclass;
   v_wait     int;
 begin
+  select q.id, k.* into v_full from push.quota q
+    cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
+    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null then p_is_full
+      or (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+        pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most end
+    order by k.place limit 1;
+  if not found or not p_refuses then
+    return not found;
+  end if;
+  v_refusals := push.meter(v_full.id, 'refusals');
   if v_refusals is not null then
     perform push.count_on_meter(v_refusals, 1);
   end if;
-  if p_count > v_limit and v_limit > 0 then
+  if v_full.count > v_full.most and v_full.most > 0 then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
-        case v_what when 'recipients' then 'recipients' else 'app' end, p_count, v_what, p_quota.app, v_limit),
+        case v_full.what when 'recipients' then 'recipients' else 'app' end, v_full.count, v_full.what, p_app, v_full.most),
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
-      schema = 'push', table = 'outbox', column = case v_what when 'recipients' then 'recipients' else 'app' end;
+      schema = 'push', table = 'outbox', column = case v_full.what when 'recipients' then 'recipients' else 'app' end;
   end if;
   -- If it is 0, the HTTP API needs a number for Retry-After, too.
-  v_wait := case v_limit when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, v_what || '_returned')),
-    pg_sequence_last_value(push.meter(p_quota.id, v_what)), (v_limit - p_count)::int)).wait end;
+  v_wait := case v_full.most when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(v_full.id, v_full.what || '_returned')),
+    pg_sequence_last_value(push.meter(v_full.id, v_full.what)), (v_full.most - v_full.count)::int)).wait end;
   raise exception using errcode = '53Q01', detail = format('retry_after_seconds=%s', v_wait), schema = 'push', table = 'outbox', column = 'app',
-    message = case v_limit when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_quota.app, v_what)
-      else format('app: app %s has used up its quota of %s %s a minute', p_quota.app, v_limit, v_what) end,
-    hint = 'Nothing of this statement was enqueued. ' || case v_limit when 0 then 'An operator ends that with push.set_quota.'
+    message = case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
+      else format('app: app %s has used up its quota of %s %s a minute', p_app, v_full.most, v_full.what) end,
+    hint = 'Nothing of this statement was enqueued. ' || case v_full.most when 0 then 'An operator ends that with push.set_quota.'
       else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
 end
 $$;
-comment on function push.refuse_quota is 'counts a refusal and raises its error: 53Q01, or 22023 for more than the quota of a minute';
-
-create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false) returns boolean
-language plpgsql volatile as $$
-begin
-  return not exists (
-    select from push.quota q
-    cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
-    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null
-        and (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
-          pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most
-      then not p_refuses or push.refuse_quota(q, k.place::int, k.count) end);
-end
-$$;
-comment on function push.has_room is 'whether a quota has room for a statement; with p_refuses it raises the error. Counts nothing';
+comment on function push.has_room is
+  'whether a quota has room for a statement; with p_refuses it raises the error if not. Counts nothing. p_is_full: it is known that it has none';
 
 create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns void
 language plpgsql volatile as $$
@@ -179,6 +180,7 @@ declare
   -- What was counted so far, by meter: the meters that give it back, and the counts.
   v_back     regclass[] := '{}';
   v_counts   bigint[] := '{}';
+  v_full     bigint[] := '{0,0,0}';
 begin
   for v_app in 1..coalesce(cardinality(p_app), 0) loop
     select q.* into v_quota from push.quota q where q.app = p_app[v_app];
@@ -192,7 +194,8 @@ begin
         <= v_quota.limits[v_i];
       -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
       perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
-      perform push.refuse_quota(v_quota, v_i, p_counts[v_app][v_i]);
+      v_full[v_i] := p_counts[v_app][v_i];
+      perform push.has_room(p_app[v_app], v_full, true, true);
     end loop;
   end loop;
 end
@@ -239,7 +242,7 @@ begin
     v_quota := push.lock_quota(p_app);
     if v_quota.configured <> p_quota then
       update push.quota q set configured = p_quota where q.app = p_app;
-      perform push.note_audit('configure_quota', p_app, (
+      insert into push.audit (action, target, detail) values ('configure_quota', p_app, (
         select jsonb_object_agg(l.name, l.now) || jsonb_build_object('replica', p_replica, 'before', jsonb_object_agg(l.name, l.before))
         from unnest((push.meter_names())[:3], p_quota, v_quota.configured) l(name, now, before)));
     end if;
@@ -293,7 +296,7 @@ begin
         else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')),
       jsonb_object_agg(x.name, x.own) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed)
     into message, v_detail from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own);
-  perform push.note_audit('set_quota', set_quota.app, v_detail);
+  insert into push.audit (action, target, detail) values ('set_quota', set_quota.app, v_detail);
   return next;
 end
 $$;

@@ -1,7 +1,7 @@
 -- Expo's receipts: which tickets to look up, and what the receipts said.
 --
 -- Tickets are stored in batches (push.receipt_batch), as they were settled. A look-up claims a batch or a part of one.
--- Settled tickets are removed from their batch; tickets to look up again become a new batch. Few batches are being looked
+-- Settled tickets are removed from their batch, and what is left of it is looked up again. Few batches are being looked
 -- up at a time, and an index finds those; tickets have no index.
 
 do $$
@@ -52,44 +52,6 @@ comment on function push.claim_receipts is
   'takes tickets whose receipts are due; after the lease they are due again. p_app: the app; p_max: maximum number of '
   'tickets; p_lease_ms: the lease in milliseconds';
 
--- A batch is locked only when it is known to contain one of the tickets. Batches that are being looked up are searched
--- first. Tickets found in none of them, because the answer came after the lease, are searched for in batches that were
--- looked up earlier.
-create or replace function push.take_receipts(p_app text, p_ticket text[])
-returns table (
-  batch bigint, ticket text, outbox_id bigint, n int, user_id text, token text, sent_at timestamptz,
-  give_up_at timestamptz, attempts int
-)
-language plpgsql volatile set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_missing bigint := cardinality(p_ticket);
-  v_claimed boolean;
-  v_batch   push.receipt_batch;
-begin
-  foreach v_claimed in array '{t,f}'::boolean[] loop
-    exit when v_missing <= 0;
-    for v_batch in
-      select r.* from push.receipt_batch r
-      where r.id = any (array(
-        select x.id from push.receipt_batch x
-        where x.app = p_app and x.claimed = v_claimed and x.attempts > 0 and x.ticket && p_ticket))
-      order by r.id for update
-    loop
-      return query
-        select v_batch.id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
-        from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.user_id, v_batch.token)
-          t(ticket, outbox_id, n, user_id, token)
-        where t.ticket in (select unnest(p_ticket));
-      v_missing := v_missing - push.cut_receipts(v_batch, array(
-        select i from unnest(v_batch.ticket) with ordinality t(ticket, i)
-        where t.ticket not in (select unnest(p_ticket)) order by i));
-    end loop;
-  end loop;
-end
-$$;
-comment on function push.take_receipts is 'removes tickets from their batches and returns them';
-
 create or replace function push.cut_receipts(p_batch push.receipt_batch, p_kept bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -108,28 +70,43 @@ $$;
 comment on function push.cut_receipts is
   'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none; returns how many tickets it removed';
 
+-- A batch is locked only when it is known to contain one of the tickets. An answer that comes after the lease finds the tickets as long as
+-- nobody has postponed them; afterwards they are looked up once more.
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_settled bigint := 0;
+  v_batch   push.receipt_batch;
   v_gone    record;
 begin
-  for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
-    v_settled := v_settled + 1;
-    continue when v_gone.reason is null;
-    with failed as (
-      -- The hour allows for a wrong clock of a gateway.
-      update push.history h set receipt_reason = v_gone.reason
-      where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-        and h.finished_at >= v_gone.sent_at - interval '1 hour'
-      returning h.*
-    )
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
-      clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
-        'userId', f.user_id, 'device', coalesce(push.mask(f.token), f.device), 'provider', 'expo', 'reason', v_gone.reason)
-    from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
-    on conflict do nothing;
+  for v_batch in
+    select r.* from push.receipt_batch r
+    where r.id = any (array(
+      select x.id from push.receipt_batch x where x.app = p_app and x.claimed and x.attempts > 0 and x.ticket && p_ticket))
+    order by r.id for update
+  loop
+    for v_gone in
+      select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason
+      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n) where t.ticket in (select unnest(p_ticket))
+    loop
+      continue when v_gone.reason is null;
+      with failed as (
+        -- The hour allows for a wrong clock of a gateway.
+        update push.history h set receipt_reason = v_gone.reason
+        where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+          and h.finished_at >= v_batch.sent_at - interval '1 hour'
+        returning h.*
+      )
+      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+      select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
+        clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
+          'userId', f.user_id, 'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo',
+          'reason', v_gone.reason)
+      from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
+      on conflict do nothing;
+    end loop;
+    v_settled := v_settled + push.cut_receipts(v_batch, array(
+      select i from unnest(v_batch.ticket) with ordinality t(ticket, i) where t.ticket not in (select unnest(p_ticket)) order by i));
   end loop;
   return v_settled;
 end
@@ -138,21 +115,18 @@ comment on function push.settle_receipts is
   'ends the look-up of tickets; returns how many there were. p_app: the app. Arrays, by ticket: p_ticket: the tickets; '
   'p_reason: the reason in the receipt, kept in push.history, or null: delivered';
 
+-- What has an answer was removed from the batch before (push.settle_receipts).
 create or replace function push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms int) returns bigint
 language sql volatile security definer set search_path = push, pg_temp as $$
-  with taken as materialized (
-    select t.* from push.take_receipts(p_app, p_ticket) t
-  ), later as (
-    insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, app, ticket, outbox_id, n, user_id, token)
-    select t.sent_at, least(clock_timestamp() + p_delay_ms * interval '1 ms', t.give_up_at), t.give_up_at, t.attempts,
-      p_app, array_agg(t.ticket), array_agg(t.outbox_id), array_agg(t.n), array_agg(t.user_id), array_agg(t.token)
-    from taken t
-    group by t.batch, t.sent_at, t.give_up_at, t.attempts
+  with later as (
+    update push.receipt_batch r set claimed = false, due_at = least(clock_timestamp() + p_delay_ms * interval '1 ms', r.give_up_at)
+    where r.app = p_app and r.claimed and r.attempts > 0 and r.ticket && p_ticket
+    returning cardinality(r.ticket) as count
   )
-  select count(*) from taken
+  select coalesce(sum(l.count), 0) from later l
 $$;
 comment on function push.postpone_receipts is
-  'makes these tickets due again later, but not after they are given up; returns how many there were. p_app: the app; '
+  'makes the batches of these tickets due again later, but not after they are given up; returns how many tickets that are. p_app: the app; '
   'p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
 
 create or replace function push.give_up_receipts(p_app text) returns bigint

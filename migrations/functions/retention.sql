@@ -20,7 +20,7 @@ begin
         execute format('delete from push.%I', v_table);
       end;
     end loop;
-    perform push.note_audit('truncate_calls', 'push.outbox');
+    insert into push.audit (action, target) values ('truncate_calls', 'push.outbox');
     perform push.notify('push_control', 'void *');
     return null;
   end if;
@@ -30,7 +30,8 @@ begin
     insert into push.follow_ups (outbox_id, why) select c.id, 'gone' from unnest(v_owing) c(id);
     perform push.notify('push_control', 'void ' || c.id)
       from unnest(case when cardinality(v_owing) <= 100 then v_owing::text[] else '{*}' end) c(id);
-    perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
+    insert into push.audit (action, target, detail) values ('delete_calls',
+      (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
         (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;

@@ -1,5 +1,5 @@
--- The rights of the roles. This file is applied last, and again whenever another file is: functions of the other files can
--- be called by no role until they are granted here, and have no settings of the planner until push.set_planner has run.
+-- The rights of the roles, and how queries are planned. This file is applied last, and again whenever another file is: functions of the
+-- other files can be called by no role until they are granted here, and have no settings of the planner until they get them here.
 
 -- Roles ---------------------------------------------------------------------------------------------------------------
 
@@ -30,7 +30,8 @@ begin
       ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
         'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
         'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
+        'push.overview, push.calls, push.epoch_ms, push.length_ms'),
       ('push_keys', 'select on push.keys, push.apps'),
       ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
       ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
@@ -47,19 +48,7 @@ begin
       where to_regclass('push.' || t) is not null;
 end
 $$;
-comment on function push.role_rights is 'the rights of the roles; for push.grant_roles';
-
-create or replace function push.schema_faults() returns setof text
-language sql stable set search_path = push, pg_temp as $$
-  select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
-  where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
-  union all
-  select format('%s may not execute push.%s', r.role, p.proname)
-  from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
-  join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
-  where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
-$$;
-comment on function push.schema_faults is 'triggers that are disabled, and functions that the service may not execute; for push.health';
+comment on function push.role_rights is 'the rights of the roles; for push.grant_roles and push.health';
 
 -- Roles belong to the whole cluster. A migration of another database may create them at the same moment, and the migrating
 -- role may lack the right to create roles. Then an administrator creates them and calls push.grant_roles again.
@@ -92,42 +81,29 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
-  return 'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights';
-end
-$$;
-comment on function push.grant_roles is
-  'creates the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and the caller '
-  'may create roles, and gives them their rights in this database. Returns a sentence that says what was done. Running it '
-  'twice is harmless. For the owner of the schema';
-
--- The dashboard -------------------------------------------------------------------------------------------------------
-
--- The service shows what operators see, and pauses lanes for users who log in with its ops key.
-create or replace function push.grant_dashboard() returns text
-language plpgsql volatile set search_path = push, pg_temp as $$
-begin
-  if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
-    return 'missing: push_ops or push_gateway';
-  end if;
-  grant execute on function push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms to push_ops;
+  -- The service shows what operators see, and pauses lanes for users who log in with its ops key.
   if not pg_has_role('push_gateway', 'push_ops', 'member') then
     begin
       grant push_ops to push_gateway;
     exception
-      -- A migration of another database did the same.
-      when unique_violation then null;
+      when unique_violation then null;  -- a migration of another database did the same
       when insufficient_privilege then
         raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
           using hint = 'As an administrator: grant push_ops to push_gateway;';
         return 'missing: grant push_ops to push_gateway';
     end;
   end if;
-  return 'push_gateway has what the dashboard needs';
+  return 'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights';
 end
 $$;
-comment on function push.grant_dashboard is
-  'gives push_ops the rights for what the dashboard reads, and gives push_gateway the rights of push_ops. Returns a sentence that says '
-  'what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
+comment on function push.grant_roles is
+  'creates the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and the caller '
+  'may create roles, gives them their rights in this database, and gives push_gateway the rights of push_ops. Returns a sentence that '
+  'says what was done. Running it twice is harmless. For the owner of the schema';
+
+create or replace function push.grant_dashboard() returns text language sql volatile set search_path = push, pg_temp as
+$$ select push.grant_roles() $$;
+comment on function push.grant_dashboard is 'the same as push.grant_roles, under a name of release 0.1.0';
 
 -- Comments ------------------------------------------------------------------------------------------------------------
 
@@ -154,5 +130,72 @@ $$;
 -- By default every role may execute a new function.
 revoke execute on all functions in schema push from public;
 select push.grant_roles();
-select push.grant_dashboard();
-select push.set_planner();
+
+-- How queries are planned -----------------------------------------------------------------------------------------------
+
+-- Backends and gateways keep their sessions for weeks, and PL/pgSQL makes a query's plan once a session, perhaps while the tables
+-- are empty, perhaps with statistics from a quiet night. A plan that suits small tables (scan the table, look into the caller's batch
+-- for each row) stays for that session, and is ten to a thousand times slower once the tables have filled. So the plans of whatever
+-- reads a table that grows are fixed by these settings, and by the form of the query: a row is looked up with "cross join lateral (...
+-- offset 0)", which can only run once for each row of the batch, and is changed by its ctid, which no plan can find another way.
+--
+-- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and push.claim, and functions that
+-- the planner puts into the query around them, therefore have none: applying one costs about as much as a look-up.
+do $$
+declare
+  -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.
+  c_index constant jsonb := '{"enable_seqscan": "off"}';
+  -- Compiling a statement takes seconds, and each of these runs for milliseconds.
+  c_uncompiled  constant jsonb := '{"jit": "off"}';
+  -- Walks an index in its order, up to a limit: a bitmap scan would read and sort all that matches. The plan is the same for all
+  -- arguments and never made again: planning takes longer than running.
+  c_walk  constant jsonb := c_index || c_uncompiled || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
+  -- Looks up each row of a batch by its key: a hash or merge join would read the whole table or index for every batch.
+  c_batch constant jsonb := c_walk || '{"enable_hashjoin": "off", "enable_mergejoin": "off"}';
+  v_plan  record;
+begin
+  for v_plan in
+    select s.name, s.settings, p.oid::regprocedure as function, p.former
+    from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
+      (c_index, 'add_recipients, ring_newcomers, ring_unreached, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
+        'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, cut_receipts, report_lanes, '
+        'report_ringing, retire_gateway, sync, take_call_key, void_call'),
+      (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
+        'miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, take_tally, '
+        'trim_webhooks'),
+      (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, expire, '
+        'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
+        'resume_invalidation, settle, settle_webhooks, settled'),
+      (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
+      -- By hand, with a condition that only a plan for the given arguments finds by an index.
+      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
+      -- Inside a statement that has the other settings.
+      ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
+      -- The sort of a statement with many calls stays in memory.
+      (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
+      -- Batches are joined with themselves: a nested loop would cost the square of their size.
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, release'),
+      ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
+      (c_batch || '{"enable_hashjoin": "on"}', 'settle_receipts'),
+      -- They read a whole table on purpose.
+      (c_batch || '{"max_parallel_workers_per_gather": "0"}', 'free_claims'),
+      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'erase_elsewhere')
+    ) s(settings, names)) s
+    full join (
+      select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (
+        where c ~ '^(enable_|jit|plan_cache_mode|work_mem|max_parallel_)'), '{}') as former
+      from pg_proc p left join unnest(p.proconfig) c on true where p.pronamespace = 'push'::regnamespace group by p.proname, p.oid
+    ) p on p.name = s.name
+  loop
+    if v_plan.function is null then
+      raise exception 'roles.sql names push.%, which does not exist', v_plan.name;
+    elsif v_plan.former <> coalesce(v_plan.settings, '{}') then
+      execute format('alter function %s %s %s', v_plan.function,
+        (select string_agg(format('reset %I', k), ' ') from jsonb_object_keys(v_plan.former) k),
+        (select string_agg(format('set %I = %L', s.key, s.value), ' ') from jsonb_each_text(v_plan.settings) s));
+    end if;
+  end loop;
+end
+$$;
+drop function if exists push.set_planner();  -- of schemas between release 0.1.0 and this one

@@ -178,7 +178,8 @@ begin
   update push.shard_map m set until = clock_timestamp() where m.until is null;
   insert into push.shard_map (generation, shards) values (p_generation, v_shards);
   delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
-  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
+  insert into push.audit (action, target, detail) values ('use_shard_map', 'shard ' || p_here,
+    jsonb_build_object('generation', p_generation, 'slots', v_owns));
   return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
 $$;
@@ -226,9 +227,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   -- Before any call is looked for.
-  if not push.acts_for_all() then
-    perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a where not push.is_own(a.app);
-  end if;
+  perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a;
   return query
     with asked as materialized (
       select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,

@@ -10,7 +10,6 @@ select d.outbox_id, l.app, o.call_id, l.provider,
   case when d.state = 1 then 'claimed' when d.state = 2 or d.avoid is not null and d.due_at > now() then 'waiting' else 'ready' end as state,
   d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
-  -- As push.mask, which readers of the views may not call.
   case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,
   d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
 from push.delivery d

@@ -45,12 +45,14 @@ begin
   foreach v_caller in array array[session_user] || case when current_setting('role') <> 'none'
     then array[current_setting('role')::name] else '{}' end
   loop
+    v_granted := array(
+      select distinct g.app from push.app_grant g where pg_has_role(v_caller, to_regrole(quote_ident(g.role)), 'usage') order by g.app);
     if has_schema_privilege(v_caller, 'push', 'create') or pg_has_role(v_caller, to_regrole('push_gateway'), 'usage') then
       v_is_free := true;
     elsif pg_has_role(v_caller, v_tenant, 'usage') then
       -- A role with both push_enqueuer and push_tenant could read all calls in the table: it acts for no app until one of
       -- them is revoked.
-      v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else push.granted_apps(v_caller) end;
+      v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else v_granted end;
       v_apps := case when v_apps is null then v_granted else array(select unnest(v_apps) intersect select unnest(v_granted)) end;
     elsif pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') or pg_has_role(v_caller, to_regrole('push_ops'), 'usage') then
       v_is_free := true;
@@ -61,21 +63,10 @@ begin
   return case when v_apps is not null or v_is_free then v_apps
     when exists (select from pg_auth_members m where m.roleid = v_tenant
       and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-      then push.granted_apps(v_caller) end;
+      then v_granted end;
 end
 $$;
 comment on function push.own_apps is 'the apps that a member of push_tenant may act for; null: every app';
-
-create or replace function push.granted_apps(p_role name) returns text[]
-language plpgsql stable set search_path = push, pg_temp as $$
-begin
-  return array(
-    select distinct g.app from push.app_grant g
-    where pg_has_role(p_role, to_regrole(quote_ident(g.role)), 'usage')
-    order by g.app);
-end
-$$;
-comment on function push.granted_apps is 'the apps that were granted to a role, or to roles that it is a member of';
 
 -- push.own_apps is called again only if it returned null.
 create or replace function push.is_own(p_app text) returns boolean language sql stable as
@@ -84,13 +75,15 @@ comment on function push.is_own is 'whether the caller may act for an app';
 
 create or replace function push.refuse_app(p_app text) returns void language plpgsql set search_path = push, pg_temp as $$
 begin
-  raise exception using errcode = 'insufficient_privilege',
-    message = format('app: this login may not act for app %s', coalesce(left(p_app, 64), 'without a name')),
-    hint = 'Nothing of this statement was done. push.grant_app lets a role act for an app; push.app_grants shows which it has.',
-    schema = 'push', column = 'app';
+  if not push.is_own(p_app) then
+    raise exception using errcode = 'insufficient_privilege',
+      message = format('app: this login may not act for app %s', coalesce(left(p_app, 64), 'without a name')),
+      hint = 'Nothing of this statement was done. push.grant_app lets a role act for an app; push.app_grants shows which it has.',
+      schema = 'push', column = 'app';
+  end if;
 end
 $$;
-comment on function push.refuse_app is 'raises the error for an app that the caller may not act for. p_app: its name';
+comment on function push.refuse_app is 'raises the error for an app that the caller may not act for';
 
 -- Binding ---------------------------------------------------------------------------------------------------------------
 
@@ -104,8 +97,7 @@ declare
   -- What is wrong, and what to do.
   v_fault text[] := case
     when v_role is null then array[format('role: there is no role %s', left(grant_app.role, 64)), 'Make it first: create role ... login.']
-    when not coalesce(push.is_app(grant_app.app), false)
-      then array['app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores', 'The gateways'' configuration names them.']
+    when push.app_fault(grant_app.app) is not null then array[push.app_fault(grant_app.app), 'The gateways'' configuration names them.']
     when to_regrole('push_tenant') is null
       then array['role push_tenant is missing', 'Have it created with NOLOGIN, then: select push.grant_roles();']
     when grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway')
@@ -141,8 +133,10 @@ begin
   changed := found or v_moved;
   -- Calls of the app are accepted from now on, and ring once a gateway serves the app.
   perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
-  message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
-  perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
+  message := format('granted to %s: %s', grant_app.role,
+    (select string_agg(g.app, ', ' order by g.app) from push.app_grant g where g.role = grant_app.role));
+  insert into push.audit (action, target, detail) values ('grant_app', grant_app.app || '/' || grant_app.role,
+    jsonb_build_object('changed', changed));
   return next;
 end
 $$;
@@ -157,10 +151,10 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   delete from push.app_grant g where g.role = revoke_app.role and g.app = revoke_app.app;
   changed := found;
-  message := format('%s acts for: %s', revoke_app.role, coalesce((
-    select nullif(array_to_string(push.granted_apps(r.rolname), ', '), '') from pg_roles r where r.rolname = revoke_app.role),
-    'no app'));
-  perform push.note_audit('revoke_app', left(revoke_app.app, 64) || '/' || left(revoke_app.role, 64), jsonb_build_object('changed', changed));
+  message := format('granted to %s: %s', revoke_app.role,
+    coalesce((select string_agg(g.app, ', ' order by g.app) from push.app_grant g where g.role = revoke_app.role), 'no app'));
+  insert into push.audit (action, target, detail) values ('revoke_app', left(revoke_app.app, 64) || '/' || left(revoke_app.role, 64),
+    jsonb_build_object('changed', changed));
   return next;
 end
 $$;

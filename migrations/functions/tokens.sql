@@ -141,7 +141,7 @@ begin
   select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
   on conflict (sha256(token::bytea), app, provider) do nothing;
   get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_lane.app || '/' || v_lane.channel,
+  insert into push.audit (action, target, detail) values ('hold_invalidation', v_lane.app || '/' || v_lane.channel,
     jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
   return v_moved;
 end
@@ -204,7 +204,7 @@ begin
           where q.app = resume_invalidation.app and q.provider = v_provider and push.push_service(v_provider, q.token) = any (v_services))
         then '; more are quarantined: run it again' else '' end)
     end;
-  perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
+  insert into push.audit (action, target, detail) values ('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
   perform push.notify('push_control', 'resume ' || l) from unnest(v_lanes) l;
   return next;

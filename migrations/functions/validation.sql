@@ -8,9 +8,11 @@
 
 -- Names, tokens, kinds ------------------------------------------------------------------------------------------------
 
-create or replace function push.is_app(p_app text) returns boolean language sql immutable parallel safe as
-$$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
-comment on function push.is_app is 'whether a text is a valid name of an app';
+create or replace function push.app_fault(p_app text) returns text language sql immutable parallel safe as $$
+  select case when not coalesce(p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64, false)
+    then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores' end
+$$;
+comment on function push.app_fault is 'the fault of a name of an app; null: none';
 
 -- Of a browser's subscription, the endpoint comes first and the public key last: the masks of tokens show the first and the last
 -- four characters, and four characters of auth would be 24 of its 128 bits. The last character of a key is compared, too: base64url
@@ -89,18 +91,6 @@ create or replace function push.has_long_number(p_value jsonb) returns boolean l
 $$;
 comment on function push.has_long_number is 'whether a JSON value has a number whose text is far longer than its JSON';
 
--- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
-create or replace function push.text_fault(p_payload jsonb, p_fault text) returns text language sql immutable parallel safe as $$
-  select 'payload.' || coalesce(
-      jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
-        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
-      'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
-    || ': ' || p_fault
-$$;
-comment on function push.text_fault is 'the fault of a payload with a member that is named like the text of a message; null: it has none';
-
--- p_takes_text is used once, so that its query is put into this function.
 create or replace function push.call_fault(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_takes_text boolean
 ) returns text language sql immutable parallel safe as $$
@@ -139,8 +129,7 @@ create or replace function push.call_fault(
       then 'payload.channelName: must be a string, or left out'
     when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
       then 'payload.metadata: must be an object, or left out'
-    when not push.is_app(p_app)
-      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when push.app_fault(p_app) is not null then push.app_fault(p_app)
     when push.is_call(p_kind) and p_ring_seconds not between 1 and 600
       then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
     when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
@@ -158,10 +147,16 @@ create or replace function push.call_fault(
     when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
         then push.has_long_number(p_recipients) end
       then 'recipients: has a number that is too large or too small; write it as text'
-    when push.is_message(p_kind) then case when p_takes_text then case
-        when jsonb_typeof(p_payload -> 'text') not in ('string', 'null') then 'payload.text: must be a string, or left out'
-        else push.text_fault(p_payload - 'text', 'the text of a message is payload.text; rename it, or leave it out') end
-      else push.text_fault(p_payload, 'a message''s text does not travel in a push; leave it out') end
+    when push.is_message(p_kind) and p_takes_text and jsonb_typeof(p_payload -> 'text') not in ('string', 'null')
+      then 'payload.text: must be a string, or left out'
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+    when push.is_message(p_kind) then 'payload.' || coalesce(
+        jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+      || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
+        else ': a message''s text does not travel in a push; leave it out' end
   end)
 $$;
 comment on function push.call_fault is
@@ -177,7 +172,9 @@ create or replace function push.is_recipient(p_entry jsonb) returns boolean lang
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
       -- "false" as a text may mean that the user wants no notifications.
-      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true) and not push.is_misnamed(p_entry)
+      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
+      -- Most entries have no members of other names, which is quickly checked.
+      and not (p_entry - push.recipient_members() <> '{}' and push.misnamed(p_entry) is not null)
     else false
   end end
 $$;
@@ -359,8 +356,8 @@ comment on function push.refuse is 'raises the error for a fault; null: neither 
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
--- The CHECKs that list channels or platforms ask push.channels' functions instead, so that a new channel needs no lock on
--- a table. They are replaced once; this comes late, because the locks are held until all functions are replaced. A CHECK of
+-- The CHECKs that list channels ask push.channels instead, so that a new channel needs no lock on a table, and the one of platforms has
+-- web. They are replaced once; this comes late, because the locks are held until all functions are replaced. A CHECK of
 -- a table with rows is not validated: the former one was narrower, and a scan would stop every registration meanwhile.
 do $$
 declare
@@ -370,18 +367,22 @@ begin
     select format('alter table push.%I drop constraint if exists %I, add constraint %2$I check (%s)%s', w.relation, w.name, w.condition,
       case when pg_relation_size(format('push.%I', w.relation)::regclass) > 0 then ' not valid' end)
     from (values
-      ('lane', 'lane_provider_known', 'push.is_channel(provider)'),
+      ('lane', 'lane_provider_known', 'provider = any (push.channels())'),
       ('apps', 'apps_providers_known', '(providers <@ push.channels())'),
-      ('devices', 'devices_provider_known', 'push.is_channel(provider)'),
-      ('devices', 'devices_platform_known', 'push.is_platform(platform)'),
-      ('token_invalidations', 'token_invalidations_provider_known', 'push.is_channel(provider)'),
-      ('quarantined_tokens', 'quarantined_tokens_provider_known', 'push.is_channel(provider)')
+      ('devices', 'devices_provider_known', 'provider = any (push.channels())'),
+      ('devices', 'devices_platform_known', 'platform in (''ios'', ''android'', ''web'')'),
+      ('token_invalidations', 'token_invalidations_provider_known', 'provider = any (push.channels())'),
+      ('quarantined_tokens', 'quarantined_tokens_provider_known', 'provider = any (push.channels())')
     ) w(relation, name, condition)
     where not exists (select from pg_constraint c
       where c.conrelid = format('push.%I', w.relation)::regclass and c.conname = w.name
-        and pg_get_constraintdef(c.oid) ~ '\m(is_channel|channels|is_platform)\(')
+        and pg_get_constraintdef(c.oid) ~ '\mchannels\(|''web''')
   loop
     execute v_change;
   end loop;
 end
 $$;
+
+-- Of schemas between release 0.1.0 and this one.
+drop function if exists push.is_channel(text), push.is_platform(text), push.is_misnamed(jsonb), push.look_alikes(text),
+  push.text_fault(jsonb, text);

@@ -122,8 +122,8 @@ language sql stable parallel safe as $$
     'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_push.kind + 1],
     'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_push.outcome + 1],
     'reason', p_push.reason, 'status', p_push.status, 'userId', p_push.user_id,
-    'device', coalesce(push.mask(p_push.token), p_push.device), 'provider', p_provider, 'attempts', p_push.attempts,
-    'sentAt', push.iso_time(p_push.sent_at))
+    'device', coalesce(left(p_push.token, 4) || '…' || right(p_push.token, 4), p_push.device), 'provider', p_provider,
+    'attempts', p_push.attempts, 'sentAt', push.iso_time(p_push.sent_at))
 $$;
 comment on function push.delivery_data is 'data of delivery.finished. p_app, p_provider: the lane; p_call_id: push.outbox.call_id';
 
@@ -510,7 +510,8 @@ begin
   changed := found;
   message := format('%s: events %s; they are kept for 24 hours, at most 100,000', v_app,
     case when changed then 'are recorded and no longer sent' else 'were paused before' end);
-  perform push.note_audit('pause_webhooks', v_app, jsonb_build_object('note', left(pause_webhooks.note, 200), 'changed', changed));
+  insert into push.audit (action, target, detail) values ('pause_webhooks', v_app,
+    jsonb_build_object('note', left(pause_webhooks.note, 200), 'changed', changed));
   return next;
 end
 $$;
@@ -536,7 +537,7 @@ begin
   changed := changed or v_count > 0;
   message := format('%s: events are sent; %s wait, and those that waited for another attempt are due now', v_app,
     (select count(*) from push.webhook_event e where e.app = v_app));
-  perform push.note_audit('resume_webhooks', v_app, jsonb_build_object('changed', changed, 'due', v_count));
+  insert into push.audit (action, target, detail) values ('resume_webhooks', v_app, jsonb_build_object('changed', changed, 'due', v_count));
   return next;
 end
 $$;
@@ -624,7 +625,7 @@ begin
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
     || case when v_ids is null and v_found >= c_max
       then format('. There may be more: call it again with since => %L', v_until + interval '1 microsecond') else '' end;
-  perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
+  insert into push.audit (action, target, detail) values ('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
 end

@@ -70,7 +70,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
   }
 
-  /// The SQLSTATE with which enqueueing refuses an app that has used up its quota (`push.refuse_quota`).
+  /// The SQLSTATE with which enqueueing refuses an app that has used up its quota (`push.has_room`).
   public static let quotaState = "53Q01"
 
   /// When an app that has used up its quota may try again; nil for every other error. At least 1.
