@@ -3159,7 +3159,7 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
       coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
       case when count(*) = 0 then 'ok' else 'bad' end,
       'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
-      'See docs/operations.md, "Ends that failed".'
+      'See docs/operations/ends-that-failed.md.'
     from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
@@ -3195,8 +3195,8 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
         and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
   union all
   select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
-      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
-      '"History without a partition".'
+      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: '
+      'docs/operations/history-without-a-partition.md.'
     from (select exists (select from push.history_default) as some) h
   union all
   select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
@@ -3267,7 +3267,7 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due, and when it was last done; any replica takes it. What fails is in the replicas'' logs.'
-        else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
+        else 'A job without a row never runs. The owner of the schema adds it: docs/operations/a-job-has-no-row.md.' end
     from (select min(g.started_at) as since from living g) g
     cross join (
       select string_agg(n.name, ', ') as names

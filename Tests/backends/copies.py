@@ -108,7 +108,7 @@ def in_opposite_orders():
             if how == "INSERT":
                 check("INSERT: the error prints nothing of a call", "secret" in said[0], False)
             else:
-                # Postgres itself adds the line; see docs/operations.md.
+                # Postgres itself adds the line; see docs/operations/what-postgres-itself-writes-of-calls.md.
                 quoted = said[0][said[0].index("COPY outbox, line 1: "):]
                 check("COPY: Postgres prints at most 100 characters of the line that waited", len(quoted) < 130, True)
             work(one, *calls)

@@ -1,5 +1,5 @@
 """A dump of a living database, restored into a new one: what was owed when it was made is not sent again. By the commands of
-docs/operations.md, and by others that people use."""
+docs/operations/back-up-and-restore.md, and by others that people use."""
 
 import os
 import subprocess

@@ -50,14 +50,13 @@ def link_fault(page, target, anchors={}):
     return None
 
 
-def runbook_faults(page):
-    """Alerts and dashboards link to a page's headings: those that are not there."""
-    file = re.escape(Path(page.name).name)
-    for path in sorted((ROOT / "deploy").rglob("*")):
-        if path.suffix in (".yml", ".yaml", ".json", ".md"):
-            for anchor in re.findall(file + r"#([\w-]+)", path.read_text()):
-                if anchor not in page.anchors:
-                    yield f"{path.relative_to(ROOT)} links to {page.name}#{anchor}: no such heading"
+def runbook_faults():
+    """Alerts, dashboards, shortcuts and hints of the schema name pages of docs/operations: those that are not there."""
+    for path in sorted([*(ROOT / "deploy").rglob("*"), *(ROOT / "migrations").rglob("*")]):
+        if path.suffix in (".yml", ".yaml", ".json", ".md", ".psqlrc", ".sql"):
+            for page in re.findall(r"docs/operations[\w/-]*(?:\.md(?:#[\w-]+)?)?", path.read_text()):
+                if not (ROOT / page).exists():
+                    yield f"{path.relative_to(ROOT)} names {page}: no such page"
 
 
 def openapi():

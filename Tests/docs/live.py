@@ -31,7 +31,8 @@ from commands import in_run  # noqa: E402
 from page import ROOT, Page  # noqa: E402
 from session import normal  # noqa: E402
 
-PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md"]
+PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md", *sorted(
+    str(path.relative_to(ROOT)) for path in ROOT.glob("docs/operations/*.md"))]
 FOLDER, OPS, API = "/tmp/tour", "127.0.0.1:8080", "127.0.0.1:8081"
 PATIENCE_SECONDS = 60
 # A command that only asks, and so may be repeated.

@@ -17,7 +17,7 @@ openapi.yaml wants for that request. `<!-- situations: … -->` says what the ta
 `<!-- file: NAME -->` names the file that the next block is; Tests/integrations runs those. JavaScript, Java and Lua are
 shown to node, javac and luac, where there are these. `<!-- shell: NAME -->` is for live.py, which types into a shell with the
 real programs; `<!-- not run: WHY -->` says why the next block is not run (commands.py). Links must lead somewhere, those of
-alerts to operations.md, too, and every `push.name` must exist. security.md names every table, with what it holds of people,
+alerts and hints to docs/operations, too, and every `push.name` must exist. security.md names every table, with what it holds of people,
 and tests that exist.
 """
 
@@ -31,15 +31,11 @@ from checks import COMPILERS, body_fault, compiler, link_fault, openapi, program
 from page import ROOT, Page
 from session import Postgres, run
 
-OPERATIONS, SECURITY = "docs/operations.md", "docs/security.md"
+OPERATIONS, SECURITY = "docs/operations", "docs/security.md"
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", *sorted(
-    str(path.relative_to(ROOT)) for path in [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/integrations/*.md")])]
+    str(path.relative_to(ROOT)) for path in [
+        *ROOT.glob("docs/*.md"), *ROOT.glob("docs/integrations/*.md"), *ROOT.glob("docs/operations/*.md")])]
 
-# Alerts link to these: a heading may be reworded only together with them.
-RUNBOOKS = {
-    "calls-ring-late", "a-provider-is-down", "tokens-vanish", "credentials-fail", "receipts-overdue", "a-replica-died",
-    "database-failed-over", "nothing-is-delivered", "backlog-grows", "requests-go-unanswered",
-}
 # Tables that `migrate` makes, a setting that push.claim makes, and what only a router has (deploy/plproxy/router.sql).
 MADE_BY_PROGRAMS = {"schema_functions", "schema_migration", "entries_scanned", "shards", "set_shard", "router_faults"}
 RELATION = re.compile(r"(?<![\w./@-])push\.([a-z_]+)(?!\.\w|[a-z_])")
@@ -69,7 +65,7 @@ def run_situations(postgres, pages):
     situations = [situation for page in pages for situation in page.situations]
 
     def play(situation):
-        return run(postgres, situation, has_shortcuts=situation.page == OPERATIONS)
+        return run(postgres, situation, has_shortcuts=situation.page.startswith(OPERATIONS))
 
     with ThreadPoolExecutor(4) as pool:
         for situation, blocks in zip(situations, pool.map(play, situations)):
@@ -82,11 +78,10 @@ def check_pages(pages, postgres):
     """What needs no psql; yields (where, fault or None)."""
     document, names = openapi(), postgres.names() | MADE_BY_PROGRAMS
     for page in pages:
-        if page.name == OPERATIONS:
-            missing = sorted(RUNBOOKS - page.anchors)
+        if page.name.startswith(OPERATIONS):
             yield page.name, next((f"SQL in line {block.line} is not tested" for block in page.loose), None)
-            yield page.name, f"alerts need #{missing[0]}" if missing else None
-            yield page.name, next(runbook_faults(page), None)
+        if page.name == f"{OPERATIONS}.md":
+            yield page.name, next(runbook_faults(), None)
         if page.name == SECURITY:
             yield from ((page.name, fault) for fault in security_faults(page, postgres.columns()))
         for block, request in page.bodies:

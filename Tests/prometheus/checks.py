@@ -83,7 +83,7 @@ def main(given, gateway):
         results.check("the dashboard shows every metric of the gateway", names.unseen(DASHBOARD, exposition))
         results.check("the alerts name what exists, have a runbook and a test", names.alert_faults(
             alerts, vocabulary, (PROMETHEUS / "alerts_test.yml").read_text(),
-            names.sections((ROOT / "docs/operations.md").read_text())))
+            {page.name: page.read_text() for page in (ROOT / "docs/operations").glob("*.md")}))
     results.finish()
 
 

@@ -129,16 +129,9 @@ def alert_faults(rules, vocabulary, tests, runbooks):
                   for label in sorted(named - vocabulary.result_labels(rule.expression))]
         found += [f"{rule.name} has no {key}" for key in ("for", "severity", "summary", "description")
                   if not rule.value(key)]
-        page, _, anchor = rule.value("runbook_url").partition("#")
-        if not page.endswith("/docs/operations.md") or f"`{rule.name}`" not in runbooks.get(anchor, ""):
-            found.append(f"{rule.name}: docs/operations.md has no #{anchor} that names it")
+        page = rule.value("runbook_url").rpartition("/docs/operations/")[2]
+        if f"`{rule.name}`" not in runbooks.get(page, ""):
+            found.append(f"{rule.name}: docs/operations has no {page} that names it")
         if f"alertname: {rule.name}\n" not in tests and f'alertname="{rule.name}"' not in tests:
             found.append(f"{rule.name} has no test")
     return found
-
-
-def sections(text):
-    """The sections of a page by their anchors, as GitHub makes them."""
-    parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)[1:]
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-"): body
-            for heading, body in zip(parts[::2], parts[1::2])}

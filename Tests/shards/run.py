@@ -584,7 +584,7 @@ def a_shard_is_killed(machine, results):
         )
 
     url = make_conninfo(router.url, user="ops", password=PASSWORD)
-    for command in re.findall(r'^psql "\$ROUTER_URL" .*$', (ROOT / "docs/operations.md").read_text(), re.M):
+    for command in re.findall(r'^psql "\$ROUTER_URL" .*$', (ROOT / "docs/operations/a-shard-does-not-answer.md").read_text(), re.M):
         done = run("sh", "-c", command, environment={"ROUTER_URL": url}, check=False)
         results.check(
             f"the runbook's command shows it: {command[22:60]}…", None if "does not answer" in done.stdout else done.stdout + done.stderr

@@ -4,6 +4,7 @@
   Tests/site/run.py
 
 - Links and anchors in every Markdown file of the repository lead somewhere, and pictures have a text.
+- Every page of docs/operations has the same four headings and at most 1,200 words, and docs/operations.md leads to it.
 - The navigation of mkdocs.yml has every page, once, and no others.
 - The page about the HTTP API has everything that openapi.yaml has.
 - Every command that a page shows is run by a test, or the page says in a comment why not: see commands.py.
@@ -31,6 +32,8 @@ import repository  # noqa: E402
 
 FIRST_PAGE, FIRST_PAGE_LINES = "README.md", 250
 TESTS_PAGE = "Tests/README.md"
+SYMPTOMS, SYMPTOM_WORDS = "docs/operations", 1200
+SYMPTOM_HEADINGS = ["What it means", "What to look at", "What to do", "What not to do"]
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 TARGET = re.compile(r"\]\(([^)\s]+)\)")
 # Other hosts that pages link to are not asked; a link without a scheme is no address.
@@ -48,6 +51,7 @@ def main():
     check("links and anchors lead somewhere", link_faults(files))
     check("pictures are there and have a text", picture_faults(files))
     check("no diagram needs a script of another host", mermaid_faults(files))
+    check(f"the pages of {SYMPTOMS} have one form, and the index has them", symptom_faults(files))
     navigation = repository.settings()["nav"]
     check("the navigation has every page once", navigation_faults(files, navigation))
     document = yaml.safe_load((ROOT / "openapi.yaml").read_text())
@@ -112,6 +116,20 @@ def mermaid_faults(files):
     for name, text in files.items():
         yield from (f"{name}:{number}: draw this as a picture in docs/images, as docs/images/overview.svg"
                     for number, line in enumerate(text.split("\n"), 1) if line.strip() == "```mermaid")
+
+
+def symptom_faults(files):
+    index, pages = files[f"{SYMPTOMS}.md"], {name: text for name, text in files.items() if name.startswith(f"{SYMPTOMS}/")}
+    if not pages:
+        yield "there are none"
+    for name, text in pages.items():
+        found = [(level, title) for _, level, title, _ in github_markdown.headings(text.split("\n"))]
+        if [level for level, _ in found[:1]] != [1] or found[1:] != [(2, title) for title in SYMPTOM_HEADINGS]:
+            yield f"{name}: its headings are not a title and {', '.join(SYMPTOM_HEADINGS)}"
+        if (count := len(text.split())) > SYMPTOM_WORDS:
+            yield f"{name} has {count} words, where {SYMPTOM_WORDS} are the most"
+        if f"]({name.removeprefix('docs/')})" not in index:
+            yield f"{SYMPTOMS}.md does not lead to {name}"
 
 
 def navigation_faults(files, navigation):
@@ -219,6 +237,10 @@ def detections(files, navigation, document):
     sees("a command that no test runs", commands.faults({page: "```sh\nmake coffee\n```\n"}))
     sees("a target in the text that is not there", commands.faults({page: "Run `make coffee`.\n"}))
     sees("a promise without tests", tests_page_faults({**files, FIRST_PAGE: files[FIRST_PAGE].replace("**Never late.**", "**Soon.**")}))
+    symptom = f"{SYMPTOMS}/backlog-grows.md"
+    sees("a page of a symptom that says not what to do", symptom_faults({**files, symptom: files[symptom].replace("## What to do", "## Doing")}))
+    sees("a page of a symptom that is too long", symptom_faults({**files, symptom: files[symptom] + "more " * SYMPTOM_WORDS}))
+    sees("a page of a symptom that the index has not", symptom_faults({**files, f"{SYMPTOMS}/new.md": files[symptom]}))
     without = files[TESTS_PAGE].replace("[jwt](jwt)", "jwt")
     sees("a folder of tests that the page has not", tests_page_faults({**files, TESTS_PAGE: without}))
     sees("a command without a language", commands.faults({page: "```\ncurl http://127.0.0.1:8080/\n```\n"}))
