@@ -153,7 +153,7 @@ def lists():
                 missing.append(f"{path.name}: {source}")
     check("every file that deploy/debian lists exists", missing)
     sources = [source for lines in installed.values() for source, _ in lines]
-    named = {word for page in (ROOT / "docs").glob("*.md")
+    named = {word for page in (ROOT / "docs").rglob("*.md")
              for word in re.findall(r"deploy/(?:grafana|patroni|plproxy|prometheus|psql)/[a-z_-]+\.[a-z]+", page.read_text())}
     check(f"the package has the {len(named)} files of deploy/ that the documentation tells operators to use", sorted(
         word for word in named if not any(word == each or word.startswith(f"{each}/") for each in sources)))

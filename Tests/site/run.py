@@ -5,6 +5,7 @@
 
 - Links and anchors in every Markdown file of the repository lead somewhere, and pictures have a text.
 - Every page of docs/operations has the same four headings and at most 1,200 words, and docs/operations.md leads to it.
+- Every number of docs/limits.md is in the sources that its row names: see limits.py.
 - The navigation of mkdocs.yml has every page, once, and no others.
 - The page about the HTTP API has everything that openapi.yaml has.
 - Every command that a page shows is run by a test, or the page says in a comment why not: see commands.py.
@@ -28,6 +29,7 @@ import yaml  # noqa: E402
 import api_reference  # noqa: E402
 import commands  # noqa: E402
 import github_markdown  # noqa: E402
+import limits  # noqa: E402
 import repository  # noqa: E402
 
 FIRST_PAGE, FIRST_PAGE_LINES = "README.md", 250
@@ -52,6 +54,7 @@ def main():
     check("pictures are there and have a text", picture_faults(files))
     check("no diagram needs a script of another host", mermaid_faults(files))
     check(f"the pages of {SYMPTOMS} have one form, and the index has them", symptom_faults(files))
+    check(f"the numbers of {limits.PAGE} are those of the sources", limits.faults(files[limits.PAGE]))
     navigation = repository.settings()["nav"]
     check("the navigation has every page once", navigation_faults(files, navigation))
     document = yaml.safe_load((ROOT / "openapi.yaml").read_text())
@@ -238,9 +241,14 @@ def detections(files, navigation, document):
     sees("a target in the text that is not there", commands.faults({page: "Run `make coffee`.\n"}))
     sees("a promise without tests", tests_page_faults({**files, FIRST_PAGE: files[FIRST_PAGE].replace("**Never late.**", "**Soon.**")}))
     symptom = f"{SYMPTOMS}/backlog-grows.md"
-    sees("a page of a symptom that says not what to do", symptom_faults({**files, symptom: files[symptom].replace("## What to do", "## Doing")}))
+    other = files[symptom].replace("## What to do", "## Doing")
+    sees("a page of a symptom that says not what to do", symptom_faults({**files, symptom: other}))
     sees("a page of a symptom that is too long", symptom_faults({**files, symptom: files[symptom] + "more " * SYMPTOM_WORDS}))
     sees("a page of a symptom that the index has not", symptom_faults({**files, f"{SYMPTOMS}/new.md": files[symptom]}))
+    table = files[limits.PAGE]
+    sees("a limit that the sources do not have", limits.faults(table.replace("| 1,000 | `push.call_fault`", "| 999 | `push.call_fault`")))
+    sees("a time that the sources do not have", limits.faults(table.replace("250 ms doubling to 15 s", "250 ms doubling to 17 s")))
+    sees("a limit whose place is not there", limits.faults(table.replace("`LaneCircuit.Limits`", "`LaneCircuit.Borders`")))
     without = files[TESTS_PAGE].replace("[jwt](jwt)", "jwt")
     sees("a folder of tests that the page has not", tests_page_faults({**files, TESTS_PAGE: without}))
     sees("a command without a language", commands.faults({page: "```\ncurl http://127.0.0.1:8080/\n```\n"}))
