@@ -1,4 +1,4 @@
--- The schema of push-gateway, as pg_dump 15 shows it: made by make schema, for reading and comparing. What is edited
+-- The schema of push-gateway, as pg_dump 15 shows it: made by make schema, for comparing. What is read and edited
 -- is in migrations/.
 
 CREATE SCHEMA push;

@@ -26,7 +26,7 @@ case ${1:-} in
     url=$(scripts/postgres.sh start "$directory")
     scripts/apply-schema.sh "$url"
     {
-      echo "-- The schema of push-gateway, as pg_dump $(pg_dump --version | sed 's/[^0-9]*\([0-9]*\).*/\1/') shows it: made by make schema, for reading and comparing. What is edited"
+      echo "-- The schema of push-gateway, as pg_dump $(pg_dump --version | sed 's/[^0-9]*\([0-9]*\).*/\1/') shows it: made by make schema, for comparing. What is read and edited"
       echo "-- is in migrations/."
       dump "$url"
     } >docs/schema.sql.new
