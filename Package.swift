@@ -177,7 +177,7 @@ let package = Package(
     .executableTarget(
       name: "Simulation",
       dependencies: ["Dialects", "Dispatching", "MemoryOutbox", "Providers", "PushModel", "Queue", "Runtime", logging],
-      path: "Tests/Simulation", exclude: ["mutants"], swiftSettings: strict),
+      path: "Tests/Simulation", exclude: ["mutants", "README.md"], swiftSettings: strict),
     .testTarget(
       name: "MemoryOutboxTests", dependencies: ["MemoryOutbox", "PushModel", "Queue", "Runtime", "TestSupport"],
       swiftSettings: strictTests),

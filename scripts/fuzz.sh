@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the fuzz targets and runs them (docs/fuzzing.md).
+# Builds the fuzz targets and runs them (Tests/Fuzz/README.md).
 #
 #   scripts/fuzz.sh [--seconds 60] [TARGET...]   all targets, or those named, 60 seconds in all
 #   scripts/fuzz.sh --quick ...                  not optimised: builds in a third of the time, runs at a fifth of the speed

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the simulation, optimised, and runs it (docs/simulation.md).
+# Builds the simulation, optimised, and runs it (Tests/Simulation/README.md).
 #
 #   scripts/sim.sh --seeds 500 [--first 1] [--threads 2]   prints every broken rule with its seed
 #   scripts/sim.sh --seed 17                               runs one seed and prints its events

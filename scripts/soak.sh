@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs real gateways for ten minutes, with a cut, a crash, a freeze or a promotion every five seconds: docs/soak.md.
+# Runs real gateways for ten minutes, with a cut, a crash, a freeze or a promotion every five seconds: Tests/soak/README.md.
 #
 #   scripts/soak.sh [--seconds 600] [--seed N] [--small] [--rate 25] [--every 5] [--faults cut,freeze=2]
 #   scripts/soak.sh --self-test   tests of the soak's own rules: seconds

@@ -1,4 +1,4 @@
-// The fuzzer's entry: one executable for all targets; its name at the start selects the target (docs/fuzzing.md).
+// The fuzzer's entry: one executable for all targets; its name at the start selects the target (Tests/Fuzz/README.md).
 //
 // scripts/fuzz.sh compiles this as one module with the tested sources, so nothing is imported.
 

@@ -44,7 +44,7 @@ def faults(files):
 
 
 def in_run(name):
-    return "/" not in name or re.fullmatch(r"docs/((integrations|operations)/)?[^/]+\.md|deploy/README\.md", name)
+    return "/" not in name or re.fullmatch(r"docs/((integrations|operations)/)?[^/]+\.md|(deploy|Tests/[^/]+)/README\.md", name)
 
 
 def make_targets():

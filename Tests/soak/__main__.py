@@ -1,4 +1,4 @@
-"""Ten minutes of the real thing with a fault every five seconds, accounted from outside. docs/soak.md explains it.
+"""Ten minutes of the real thing with a fault every five seconds, accounted from outside. Tests/soak/README.md explains it.
 
     python3 -m Tests.soak [--seconds 600] [--seed N] [--small] [--rate 25] [--every 5] [--faults cut,freeze=2]
 

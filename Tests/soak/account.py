@@ -1,6 +1,6 @@
 """The account: what was promised, compared with what the providers and Postgres saw. Without I/O and clock.
 
-docs/soak.md says what each figure means.
+Tests/soak/README.md says what each figure means.
 """
 
 from __future__ import annotations

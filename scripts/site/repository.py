@@ -24,6 +24,9 @@ PAGES_ELSEWHERE = {
     "benchmarks/README.md": "benchmarks.md",
     "Tests/README.md": "tests.md",
     "Tests/integrations/README.md": "tests-of-guides.md",
+    "Tests/Simulation/README.md": "simulation.md",
+    "Tests/Fuzz/README.md": "fuzzing.md",
+    "Tests/soak/README.md": "soak.md",
 }
 # Files that are no pages and are copied as they are.
 FILES = {"LICENSE": "LICENSE.txt", "NOTICE": "NOTICE.txt", "openapi.yaml": "openapi.yaml"}
