@@ -6,6 +6,7 @@
 - Links and anchors in every Markdown file of the repository lead somewhere, and pictures have a text.
 - Every page of docs/operations has the same four headings and at most 1,200 words, and docs/operations.md leads to it.
 - Every number of docs/limits.md is in the sources that its row names: see limits.py.
+- An ADR that a later one supersedes, also in part, says so in its first line.
 - The navigation of mkdocs.yml has every page, once, and no others.
 - The page about the HTTP API has everything that openapi.yaml has.
 - Every command that a page shows is run by a test, or the page says in a comment why not: see commands.py.
@@ -55,6 +56,7 @@ def main():
     check("no diagram needs a script of another host", mermaid_faults(files))
     check(f"the pages of {SYMPTOMS} have one form, and the index has them", symptom_faults(files))
     check(f"the numbers of {limits.PAGE} are those of the sources", limits.faults(files[limits.PAGE]))
+    check("an ADR that is superseded says so in its first line", decision_faults(files))
     navigation = repository.settings()["nav"]
     check("the navigation has every page once", navigation_faults(files, navigation))
     document = yaml.safe_load((ROOT / "openapi.yaml").read_text())
@@ -133,6 +135,22 @@ def symptom_faults(files):
             yield f"{name} has {count} words, where {SYMPTOM_WORDS} are the most"
         if f"]({name.removeprefix('docs/')})" not in index:
             yield f"{SYMPTOMS}.md does not lead to {name}"
+
+
+def decision_faults(files):
+    """“Superseded by”, or “In part superseded by”, and later ADRs. What a later one says that it supersedes names that one there."""
+    pages = {int(name[9:13]): (name, text) for name, text in files.items() if re.match(r"docs/adr/\d", name)}
+    notes = {}
+    for number, (name, text) in pages.items():
+        first = text.split("\n\n")[1]
+        notes[number] = {int(other) for other in re.findall(r"\[ADR\s+(\d+)\]", first)} if "uperseded" in first else set()
+        if "uperseded" in first and not re.match(r"(Superseded|In part superseded) by \[ADR \d+\]", first):
+            yield f"{name}: its first line does not begin with (In part) superseded by [ADR …]"
+        yield from (f"{name} is superseded by ADR {other}, which is not later" for other in notes[number] if other <= number)
+    for number, (name, text) in pages.items():
+        for sentence in re.findall(r"(?:supersedes|Replaces the part of) .*?\.(?:\n|$)", text, re.S):
+            yield from (f"{pages[int(other)][0]} does not say that ADR {number} supersedes it"
+                        for other in re.findall(r"\[ADR\s+(\d+)\]", sentence) if number not in notes[int(other)])
 
 
 def navigation_faults(files, navigation):
@@ -249,6 +267,8 @@ def detections(files, navigation, document):
     sees("a limit that the sources do not have", limits.faults(table.replace("| 1,000 | `push.call_fault`", "| 999 | `push.call_fault`")))
     sees("a time that the sources do not have", limits.faults(table.replace("250 ms doubling to 15 s", "250 ms doubling to 17 s")))
     sees("a limit whose place is not there", limits.faults(table.replace("`LaneCircuit.Limits`", "`LaneCircuit.Borders`")))
+    superseded = "docs/adr/0008-fallback-inside-settle.md"
+    sees("a superseded ADR that does not say so", decision_faults({**files, superseded: "# 8. Title\n\n## Context\n"}))
     without = files[TESTS_PAGE].replace("[jwt](jwt)", "jwt")
     sees("a folder of tests that the page has not", tests_page_faults({**files, TESTS_PAGE: without}))
     sees("a command without a language", commands.faults({page: "```\ncurl http://127.0.0.1:8080/\n```\n"}))
