@@ -16,7 +16,7 @@
 // the call's id, so that each push about a call replaces the notification of the one before (docs/integrations/web.md).
 
 extension ShippedDialects {
-  /// A push whose `callId` is known is ignored (seed 001, rules).
+  /// A push whose `callId` is known is ignored.
   static let intercomRingsTwice = false
 
   static let intercom = #"""

@@ -10,7 +10,7 @@
 //
 // Android apps treat every data push as a ringing call unless its `message` is "Missed call!". Nothing else stops them, so a cancel has
 // that message. Each such push leaves an entry, so an Android phone that got a cancel gets no missed call. Chats are only for iPhones:
-// the document's Android handler shows a call for every push (seed 003, "Handle the push notification"), today's shows nothing. The
+// the document's Android handler shows a call for every push (SDK docs, "Handle the push notification"), today's shows nothing. The
 // cancel over APNs is a VoIP push, which SDK 4 treats as the end of a call (ios/Runner/AppDelegate.swift:106-126). It is sent only for
 // apps with `voip_cancel`.
 

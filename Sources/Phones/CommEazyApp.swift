@@ -1,4 +1,4 @@
-// CommEazy: React Native with Firebase and CallKeep. Its document (seed 004) specifies one router; today's app handles three types.
+// CommEazy: React Native with Firebase and CallKeep. Its plan specifies one router; today's app handles three types.
 
 struct CommEazyApp: PhoneApp {
   let variant: PhoneVariant
@@ -10,7 +10,7 @@ struct CommEazyApp: PhoneApp {
   private static let bothRule =
     "\(presentRule), and react-native-firebase RNFBMessaging+UNUserNotificationCenter.m:112-120 hands it to the router"
   private static let callKeepRule =
-    "seed 004 §4a; react-native-callkeep ios/RNCallKeep/RNCallKeep.m:779,790: CallKit is given no id, and the app ends"
+    "plan §4a; react-native-callkeep ios/RNCallKeep/RNCallKeep.m:779,790: CallKit is given no id, and the app ends"
   private static let tapRule = "react-native-firebase RNFBMessaging+UNUserNotificationCenter.m:154-161"
 
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
@@ -25,7 +25,7 @@ struct CommEazyApp: PhoneApp {
     let ring = PhoneRing(
       callID: callID, caller: payload["callerName"]?.text ?? "Onbekend",
       isVideo: payload["isVideo"]?.bridgedBoolean ?? false)
-    return .rings(ring, "seed 004 §4a")
+    return .rings(ring, "plan §4a")
   }
 
   /// Today's app gives CallKit a new id for each push (AppDelegate.mm:306).
@@ -46,10 +46,10 @@ struct CommEazyApp: PhoneApp {
     guard userInfo["gcm.message_id"]?.text != nil else { return ("app", "\(Self.tapRule): no gcm.message_id") }
     let chat = userInfo["chatId"]?.text ?? ""
     switch userInfo["type"]?.text ?? "" {
-    case "message", "group_message", "group_invite": return (chat.isEmpty ? "app" : "chat \(chat)", "seed 004 §1b, §3a")
-    case "missed_call": return ("call history", "seed 004 §1b, §3a")
-    case "call", "video_call": return ("call", "seed 004 §1b, §3a")
-    default: return ("app", "seed 004 §1a")
+    case "message", "group_message", "group_invite": return (chat.isEmpty ? "app" : "chat \(chat)", "plan §1b, §3a")
+    case "missed_call": return ("call history", "plan §1b, §3a")
+    case "call", "video_call": return ("call", "plan §1b, §3a")
+    default: return ("app", "plan §1a")
     }
   }
 
@@ -61,11 +61,11 @@ struct CommEazyApp: PhoneApp {
     let type = data["type"]?.text ?? ""
     switch type {
     case "message", "group_message":
-      guard !isOpen || data["chatId"]?.text?.isEmpty == false else { return .ignores("seed 004 §1b: canHandle") }
+      guard !isOpen || data["chatId"]?.text?.isEmpty == false else { return .ignores("plan §1b: canHandle") }
       let title = data["senderName"]?.text ?? "Nieuw bericht"
       let body = data["messagePreview"]?.text ?? (isOpen ? "newMessage" : "")
       return PhoneOutcome(
-        [.shows(title: title, body: body, tap: tapOfShown(data))], "seed 004 \(isOpen ? "§1b" : "§5a")")
+        [.shows(title: title, body: body, tap: tapOfShown(data))], "plan \(isOpen ? "§1b" : "§5a")")
     case "missed_call":
       let isVideo = data["isVideo"]?.isTruthy == true
       return PhoneOutcome(
@@ -73,14 +73,14 @@ struct CommEazyApp: PhoneApp {
           .shows(
             title: data["callerName"]?.text ?? "Gemiste oproep",
             body: isOpen ? "missedCall" : isVideo ? "missedVideoCall" : "missedCall", tap: "call history")
-        ], "seed 004 \(isOpen ? "§1b" : "§5a")")
+        ], "plan \(isOpen ? "§1b" : "§5a")")
     case "group_invite" where isOpen:
       return PhoneOutcome(
         [.shows(title: data["groupName"]?.text ?? "", body: "groupInvite", tap: tapOfShown(data))],
-        "seed 004, end-to-end tests: a notification with the group's name")
+        "plan, end-to-end tests: a notification with the group's name")
     case "call", "video_call":
-      return .ignores("seed 004 §5a: calls are not handled by the background handler, nor shown by the router (§1b)")
-    default: return .ignores("seed 004 §1a, §5a: no such type")
+      return .ignores("plan §5a: calls are not handled by the background handler, nor shown by the router (§1b)")
+    default: return .ignores("plan §1a, §5a: no such type")
     }
   }
 

@@ -23,7 +23,7 @@ struct EnclosureApp: PhoneApp {
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {
     if userInfo["aps"]?["content-available"]?.bridgedBoolean == true {
-      return ("nothing", "seed 002, attempt 2: SwiftUI does not deliver an alert with content-available")
+      return ("nothing", "notes, attempt 2: SwiftUI does not deliver an alert with content-available")
     }
     if isVideoCall(userInfo) != nil {
       return (userInfo["roomId"]?.text?.isEmpty == false ? "call" : "app", Self.tapRule)

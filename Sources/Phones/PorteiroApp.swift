@@ -144,9 +144,9 @@ struct PorteiroApp: PhoneApp {
     }
     if variant == .seed {
       guard let found = candidates.first(where: { $0["type"]?.text == "intercom_call" }) else {
-        return .ignores("seed 000 §3.2: only the type intercom_call")
+        return .ignores("document §3.2: only the type intercom_call")
       }
-      return .rings(ring(of: found), "seed 000 §3.2, background task")
+      return .rings(ring(of: found), "document §3.2, background task")
     }
     guard let found = candidates.first(where: fits) else { return .ignores(Self.taskRule) }
     return .rings(ring(of: found), Self.taskRule)

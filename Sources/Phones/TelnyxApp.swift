@@ -6,7 +6,7 @@ struct TelnyxApp: PhoneApp {
   private static let voipRule = "flutter-voice-sdk ios/Runner/AppDelegate.swift:101-161"
   private static let handlerRule = "flutter-voice-sdk lib/service/android_push_notification_handler.dart:66-77,203-219"
   private static let showRule = "flutter-voice-sdk lib/service/notification_service.dart:104-184"
-  /// Android has always handled it, also before SDK 4 (docs-markdown/migrations/v3-to-v4.md:64-66); seed 003 does not mention it.
+  /// Android has always handled it, also before SDK 4 (docs-markdown/migrations/v3-to-v4.md:64-66); SDK docs do not mention it.
   private static let missedRule = "flutter-voice-sdk lib/service/notification_service.dart:219-300"
 
   /// Whether `PushMetaData` can be created. The app creates it when a call is answered, on Android also before. Its members are texts
@@ -24,7 +24,7 @@ struct TelnyxApp: PhoneApp {
       }
   }
 
-  /// SDK 4 recognizes "Missed call!" (AppDelegate.swift:105-126). Older versions show it as a call (seed 003, "Listen for incoming
+  /// SDK 4 recognizes "Missed call!" (AppDelegate.swift:105-126). Older versions show it as a call (SDK docs, "Listen for incoming
   /// calls in AppDelegate.swift").
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     let metadata = payload["metadata"]
@@ -52,7 +52,7 @@ struct TelnyxApp: PhoneApp {
   }
 
   /// Firebase's plugin asks for the options that the app has set, and shows nothing without; only the Android handler sets them
-  /// (android_push_notification_handler.dart:236-240, seed 003 under `TargetPlatform.android`).
+  /// (android_push_notification_handler.dart:236-240, SDK docs under `TargetPlatform.android`).
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
     .ignores(
       "flutterfire FLTFirebaseMessagingPlugin.m, willPresentNotification; "
@@ -73,7 +73,7 @@ struct TelnyxApp: PhoneApp {
       if variant == .seed {
         return .rings(
           PhoneRing(callID: nil, caller: "", canBeAnswered: false),
-          "seed 003, \"Handle the push notification\": shows a call whatever comes")
+          "SDK docs, \"Handle the push notification\": shows a call whatever comes")
       }
       return .ignores("\(Self.showRule) (:155-160): no call id")
     }

@@ -39,7 +39,7 @@ struct TwilioApp: PhoneApp {
     if data["twi_message_type"]?.text == "twilio.voice.cancel", variant == .seed,
       let callID = data["twi_call_sid"]?.text
     {
-      return PhoneOutcome([.stops(callID: callID)], "seed 000 §2.2: onCancelledCallInvite")
+      return PhoneOutcome([.stops(callID: callID)], "SDK docs §2.2: onCancelledCallInvite")
     }
     return .ignores("\(Self.messageRule): no valid Twilio payload; SDK 6 takes no cancel (CLIENTS §2, error 31302)")
   }

@@ -412,7 +412,7 @@ struct PhoneSituationsTests {
         #expect(shown.isEmpty, "it can be seen after all: \(place)")
         return
       }
-      // CommEazy's own code shows the group's name for an invitation (seed 004, end-to-end tests).
+      // CommEazy's own code shows the group's name for an invitation (plan, end-to-end tests).
       let isGroups = system == .commeazy && row.situation == "group invite"
       let titles = isGroups && row.platform == .android ? ["Familie"] : isGroups ? ["Ana", "Familie"] : ["Ana"]
       #expect(
@@ -487,7 +487,7 @@ struct PhoneSituationsTests {
     return shown
   }
 
-  /// CommEazy in the foreground: AppDelegate.mm:122-133 shows a banner of every push, and its router (seed 004 §1b,
+  /// CommEazy in the foreground: AppDelegate.mm:122-133 shows a banner of every push, and its router (plan §1b,
   /// §3a) shows a notification of its own. Both contain what a tap needs: `gcm.message_id`, `type`, `chatId`.
   private static func isShownTwice(_ system: PhoneSystem, _ row: Row) -> Bool {
     system == .commeazy && row.variant == .seed && row.platform == .ios && row.state == .open
@@ -584,7 +584,7 @@ struct PhoneSituationsTests {
     case (.porteiro, .ios): return row.state == .open && !row.situation.hasPrefix("call id that is no UUID")
     case (.enclosure, .ios): return row.state == .open
     case (.twilio, .ios), (.telnyx, .ios), (.commeazy, .ios): return false
-    // seed 004 §5a leaves calls to CallKeep without details; today's app shows nothing
+    // plan §5a leaves calls to CallKeep without details; today's app shows nothing
     // (src/services/notifications.ts:265-284).
     case (.commeazy, .android): return false
     // react-native-twilio-phone does not use Expo (src/RNTwilioPhone.ts:150-201).
@@ -619,7 +619,7 @@ struct PhoneSituationsTests {
 
   /// Whether an iPhone's app suppresses banners in the foreground. Twilio's registers only for VoIP
   /// (src/RNTwilioPhone.ts:177-201). Telnyx's sets Firebase's presentation options only on Android
-  /// (android_push_notification_handler.dart:236-240; seed 003, its `main`), and without them the plugin shows nothing
+  /// (android_push_notification_handler.dart:236-240; SDK docs, its `main`), and without them the plugin shows nothing
   /// (FLTFirebaseMessagingPlugin.m, willPresentNotification).
   private static func isBlindInFront(_ system: PhoneSystem, _ row: Row) -> Bool {
     row.platform == .ios && row.state == .open && [.twilio, .telnyx].contains(system)
@@ -633,7 +633,7 @@ struct PhoneSituationsTests {
     // In the foreground the app shows no notifications; in the background the system does
     // (src/RNTwilioPhone.ts:101-201).
     case (.twilio, _): return row.state != .open
-    // The app treats a chat as a call (seed 003, "Handle the push notification") or ignores it
+    // The app treats a chat as a call (SDK docs, "Handle the push notification") or ignores it
     // (notification_service.dart:155-160).
     case (.telnyx, .android): return !isChat
     // A phone that may be an Android gets no chat. It gets one push about a hang-up, the cancel, which only wakes an
@@ -650,7 +650,7 @@ struct PhoneSituationsTests {
   private static func showsVideo(_ system: PhoneSystem, _ row: Row) -> Bool {
     switch system {
     case .enclosure: true
-    // Android's call has type 0, audio (notification_service.dart:27); seed 003 does not read `isVideo`.
+    // Android's call has type 0, audio (notification_service.dart:27); SDK docs do not read `isVideo`.
     case .telnyx: row.platform == .ios && row.variant == .today
     // Today's app reads no VoIP payload (AppDelegate.mm:294-318); on Android no push rings.
     case .commeazy: row.platform == .ios && row.variant == .seed
