@@ -1501,7 +1501,7 @@ $$;
 
 COMMENT ON FUNCTION push.cut_receipts(p_batch push.receipt_batch, p_kept bigint[]) IS 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none; returns how many tickets it removed';
 
-CREATE FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) RETURNS SETOF text
+CREATE FUNCTION push.dead_among(app text, providers text[], tokens text[], set_at timestamp with time zone[]) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -1518,10 +1518,10 @@ begin
       -- alive is tried once more, and is then dead from a later time on.
       select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
         and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
-      from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
+      from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
       cross join lateral (
         select x.ctid as tid, x.invalidated_at from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_tokens.app and x.provider = a.provider
+        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_among.app and x.provider = a.provider
         offset 0
       ) x
     ), revived as (
@@ -1531,7 +1531,45 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
+COMMENT ON FUNCTION push.dead_among(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
+
+CREATE FUNCTION push.dead_tokens(since timestamp with time zone DEFAULT NULL::timestamp with time zone, apps text[] DEFAULT NULL::text[], rows_max integer DEFAULT 1000) RETURNS TABLE(app text, user_id text, provider text, token text, reason text, died_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_own   constant text[] := push.own_apps();
+  v_apps  constant text[] := case when v_own is null then dead_tokens.apps when dead_tokens.apps is null then v_own
+    else array(select unnest(v_own) intersect select unnest(dead_tokens.apps)) end;
+  v_since constant timestamptz := coalesce(dead_tokens.since, '-infinity');
+begin
+  if not coalesce(dead_tokens.rows_max between 1 and 1000, false) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'rows_max: must be 1 to 1000';
+  elsif v_apps is null then
+    return query
+      select x.app, x.user_id, x.provider, x.token, x.reason, x.invalidated_at
+      from push.token_invalidations x
+      where x.invalidated_at > v_since
+      order by x.invalidated_at fetch first (dead_tokens.rows_max) rows with ties;
+  else
+    return query
+      select x.app, x.user_id, x.provider, x.token, x.reason, x.invalidated_at
+      from (select distinct unnest(v_apps) as app) a cross join lateral (
+        select x.* from push.token_invalidations x
+        where x.app || '' = a.app and x.invalidated_at > v_since
+        order by x.invalidated_at fetch first (dead_tokens.rows_max) rows with ties
+      ) x
+      order by x.invalidated_at fetch first (dead_tokens.rows_max) rows with ties;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.dead_tokens(since timestamp with time zone, apps text[], rows_max integer) IS 'tokens that a provider has called dead, and that no phone has registered since: the oldest first. Quarantined tokens are not among them. since: only those that died later; null: all that are kept. apps: of these apps; null: of all for which the caller may act, and never of others. rows_max: at most this many rows, 1 to 1000, and those that died at the same microsecond as the last one; call it again with the last died_at. user_id: null if it is not known; token: the whole token; reason: the provider''s';
 
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3004,7 +3042,7 @@ CREATE FUNCTION push.grant_roles() RETURNS text
     AS $_$
 declare
   c_roles constant jsonb := jsonb_build_object(
-    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
+    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices, read dead tokens (schema push)',
     'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
@@ -5896,8 +5934,8 @@ declare
   c_select constant text :=
     'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
   c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, '
-    'push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
+    'push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
+    'push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
 begin
   return query
     select r, 'usage on schema push' from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r
@@ -5923,7 +5961,7 @@ begin
         'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
         'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
         'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
-        'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+        'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
         'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
         'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
         'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
@@ -8937,6 +8975,8 @@ CREATE UNIQUE INDEX shard_map_current ON push.shard_map USING btree (((until IS 
 CREATE INDEX token_invalidations_feed ON push.token_invalidations USING btree (invalidated_at);
 
 CREATE INDEX token_invalidations_lookup ON push.token_invalidations USING hash (token);
+
+CREATE INDEX token_invalidations_of_app ON push.token_invalidations USING btree (((app || ''::text)), invalidated_at);
 
 CREATE UNIQUE INDEX token_invalidations_token ON push.token_invalidations USING btree (sha256((token)::bytea), app, provider);
 

@@ -44,6 +44,7 @@ STATEMENTS = {
     "select push.register_device('u', 'default', 'fcm', 'role-token-0123456789')": {"enqueuer", "gateway"},
     "select push.enable_device('default', 'fcm', 'role-token-0123456789', true)": {"gateway"},
     "select push.drop_device('default', 'fcm', 'role-token-0123456789')": {"enqueuer", "gateway"},
+    "select * from push.dead_tokens(now() - interval '1 hour')": {"enqueuer", "gateway"},
     "select push.report_ringing('ringing', 'u')": {"enqueuer", "gateway"},
     "select push.call('ringing')": ALL,
     "select * from push.timeline('ringing')": ALL,
@@ -199,7 +200,7 @@ STATEMENTS = {
     "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
     "select * from push.enqueue_calls('[]')": {"gateway"},
     "select * from push.compare_recipients('ringing', 'default', '{u}')": {"gateway"},
-    "select * from push.dead_tokens('default', '{fcm}', '{x}', '{now}')": {"gateway"},
+    "select * from push.dead_among('default', '{fcm}', '{x}', '{now}')": {"gateway"},
     "select push.set_webhooks('{default}', '{hook.example}', '{other}', '{null}')": {"gateway"},
     "select push.claim_webhooks('{default}', '{other}', '{1}', '{1000}'), "
     "push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), push.observe_webhooks()": {"gateway"},

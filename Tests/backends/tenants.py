@@ -38,6 +38,8 @@ FUNCTIONS = {
         ["select push.register_device('{user}', '{app}', 'fcm', 'token-of-{app}-0123456789')",
         "select push.register_device('thief', '{app}', 'fcm', 'token-of-{app}-0123456789')",
         "select push.register_device('{user}', '{app}', 'fcm', 'no token')"]),
+    "dead_tokens": ("[]", ["select * from push.dead_tokens(apps => array['{app}'])",
+        "select * from push.dead_tokens('-infinity', array['{app}'], 1)"]),
     "drop_device": ("[(False,)]", ["select push.drop_device('{app}', 'fcm', 'token-of-{app}-0123456789')"]),
     "call": ("P0002", ["select push.call('{call}', '{app}')", "select push.call('{call}')"]),
     "timeline": ("[]", ["select * from push.timeline('{call}', '{app}')", "select * from push.timeline('{call}')"]),
@@ -243,6 +245,8 @@ def prepare():
         owner("select push.register_device(%s, %s, 'fcm', %s)::text", f"user-of-{tenant}", tenant, f"token-of-{tenant}-0123456789")
         owner("select outbox_id from push.enqueue_call(%s, %s, %s)", Jsonb({"callId": f"call-of-{tenant}", "from": "x"}),
             Jsonb([f"user-of-{tenant}", "nobody"]), tenant)
+        owner("insert into push.token_invalidations (app, provider, token, reason) values (%s, 'fcm', %s, 'x') returning 1", tenant,
+            f"dead-token-of-{tenant}-0123456789")
         owner("select outbox_id from push.enqueue_call(%s, '[]', %s)", Jsonb({"callId": "shared", "from": "x"}), tenant)
         owner("select push.report_ringing(%s, %s)", f"call-of-{tenant}", f"user-of-{tenant}")
 

@@ -354,6 +354,18 @@ def devices_and_operators(machine, results):
     results.equal(
         "from all of them", [s.sql("select count(*) from push.devices where user_id = 'dora'") for s in machine.shards], [0, 0, 0]
     )
+    for number, shard in enumerate(machine.shards):
+        shard.sql(f"""insert into push.token_invalidations (app, provider, token, reason, invalidated_at)
+            select %s, 'fcm', 'shard-{number}-token-' || i, 'x', now() - interval '{number + 1} minutes'
+            from generate_series(1, 2) i returning 1""", APP)
+    dead = "select string_agg(left(token, 7), ' ' order by died_at) from push.dead_tokens(now() - interval '1 hour', array[%s], {})"
+    results.equal(
+        "dead tokens of all shards, the oldest first",
+        [router.sql(dead.format(rows), APP, login="backend") for rows in (1, 3, 1000)],
+        ["shard-2 shard-2", "shard-2 shard-2 shard-1 shard-1", "shard-2 shard-2 shard-1 shard-1 shard-0 shard-0"],
+    )
+    for shard in machine.shards:
+        shard.sql("delete from push.token_invalidations where token like 'shard-%%' returning 1")
     results.equal(
         "lanes of all shards", {row[0] for row in router.rows("select shard from push.lanes where app = %s", APP, login="ops")}, {0, 1, 2}
     )

@@ -138,7 +138,7 @@ select test.equal('and the feed has the text that was registered', (select x.use
 select test.equal('it is dead for a call that gives it in small letters', test.fan_out(jsonb_build_array(pg_temp.voip('dan', pg_temp.small('f1')))),
   null);
 select test.equal('which says so', (select s.reason from push.skipped_recipients((select max(o.id) from push.outbox o)) s), 'TokenInvalid');
-select test.equal('push.dead_tokens gives back what was asked', array(select push.dead_tokens('default', '{apns,apns}',
+select test.equal('push.dead_among gives back what was asked', array(select push.dead_among('default', '{apns,apns}',
   array[pg_temp.small('f1'), pg_temp.small('f2')], '{null,null}')), array[pg_temp.small('f1')]);
 select push.register_device('dan', 'default', 'apns', pg_temp.small('f1')) \g /dev/null
 select test.equal('registered in small letters, it lives again', (select count(*) from push.token_invalidations x

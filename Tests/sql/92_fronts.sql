@@ -17,7 +17,7 @@ insert into push.token_invalidations (app, provider, token, reason, invalidated_
   ('front', 'fcm', 'front-token-0123456789-d04', 'UNREGISTERED', now() - interval '1 hour'),
   ('elsewhere', 'fcm', 'front-token-0123456789-a05', 'UNREGISTERED', now() - interval '1 hour');
 create function pg_temp.dead(p_set_at timestamptz) returns text language sql as $$
-  select string_agg(right(d, 3), ' ' order by d collate "C") from push.dead_tokens('front', '{apns,fcm,fcm,apns}',
+  select string_agg(right(d, 3), ' ' order by d collate "C") from push.dead_among('front', '{apns,fcm,fcm,apns}',
     array[pg_temp.hex('d01'), 'front-token-0123456789-d02', 'front-token-0123456789-a05', pg_temp.hex('a06')],
     array_fill(p_set_at, '{4}')) d $$;
 select test.equal('dead tokens of this app are told, others are not', pg_temp.dead(null), 'd01 d02');

@@ -632,8 +632,12 @@ select push.enable_device('default', 'apns', repeat('0', 60) || 'ABCF', true);
 select push.invalidate_tokens(array[l.id], array[repeat('0', 60) || 'ABCF'], array[null]::timestamptz[], array['x'])
   from push.lane l where l.app = 'default' order by l.provider limit 1;
 select push.drop_device('default', 'apns', repeat('0', 60) || 'ABCF');
+select count(*) from push.dead_tokens();
+select count(*) from push.dead_tokens(apps => '{default}');
 SQL
   equal "tokens are looked up without a scan" "$(grep -cE 'Seq Scan on (devices|token_invalidations)|Filter: .*sha256' "$work/tokens")" 0
+  equal "a backend's dead tokens are walked in the order of their times, those of an app by its own index" \
+    "$(grep -A1 -E 'Index Scan using token_invalidations_(feed|of_app)' "$work/tokens" | grep -c 'Index Cond: (\(((app ||.*AND (\)*invalidated_at > ')" 2
   equal "by the indexes on their digests" "$(grep -c 'Index Cond: .*sha256.* = ANY' "$work/tokens" | sed 's/^[1-9][0-9]*/yes/')" yes
 
   # A fallback, also planned with statistics of tiny tables.

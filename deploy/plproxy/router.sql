@@ -1110,6 +1110,36 @@ $$;
 comment on function push.drop_device is
   'drops a device on every shard. After an error, shards that answer have dropped it: call it again. Arguments and result: as on a shard';
 
+create or replace function push_router.dead_tokens(shard int, since timestamptz, apps text[], rows_max int,
+  out app text, out user_id text, out provider text, out token text, out reason text, out died_at timestamptz
+) returns setof record language plproxy as $$
+  cluster 'push'; run on shard;
+  select f.app, f.user_id, f.provider, f.token, f.reason, f.died_at from push.dead_tokens(since, apps, rows_max) f;
+$$;
+create or replace function push.dead_tokens(since timestamptz default null, apps text[] default null, rows_max int default 1000)
+returns table (app text, user_id text, provider text, token text, reason text, died_at timestamptz)
+language plpgsql stable set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_message text;
+  v_detail  text;
+  v_hint    text;
+begin
+  -- One statement: what a shard leaves out is later than what is returned.
+  return query
+    select d.app, d.user_id, d.provider, d.token, d.reason, d.died_at
+    from (select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1) s
+    cross join lateral push_router.dead_tokens(push_router.ask(s.shard), dead_tokens.since, dead_tokens.apps, dead_tokens.rows_max) d
+    order by d.died_at fetch first (dead_tokens.rows_max) rows with ties;
+exception when query_canceled or others then
+  get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+  perform push_router.fail(null, sqlstate, v_message, v_detail, v_hint);
+end
+$$;
+comment on function push.dead_tokens is
+  'dead tokens of every shard: each shard notes those that its own calls have found, so a token may be there more than once. Fails if a '
+  'shard does not answer. Arguments and result: as on a shard';
+
 create or replace function push_router.switch(
   shard int, action text, app text, provider text, note text, apply boolean, out changed boolean, out message text
 ) returns setof record language plproxy as $$
@@ -1234,7 +1264,7 @@ grant execute on function push_router.enqueue_call, push.enqueue_call, push_rout
   push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.compare_call, push.compare_call, push_router.add_recipients,
     push.add_recipients, push_router.answer_call, push.answer_call, push_router.decline_call,
   push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device,
-  push.register_device, push_router.drop_device, push.drop_device to push_enqueuer, push_tenant;
+  push.register_device, push_router.drop_device, push.drop_device, push_router.dead_tokens, push.dead_tokens to push_enqueuer, push_tenant;
 -- UPDATE of some columns only: with a right to the whole view, a login could lock it, and all others would wait.
 revoke update on push.outbox from push_enqueuer, push_tenant;
 grant insert, select, update (state, answered_by, end_reason) on push.outbox to push_enqueuer, push_tenant;

@@ -167,6 +167,45 @@ comment on function push.drop_device is
   'the user has logged out of this device: nothing more is sent to its token. app, provider, token: as registered. Returns '
   'false if it was not registered';
 
+-- Dead tokens ---------------------------------------------------------------------------------------------------------
+
+-- A tenant's apps are read by an index that has each app's tokens in the order of their times: no row of another app is read.
+create or replace function push.dead_tokens(since timestamptz default null, apps text[] default null, rows_max int default 1000)
+returns table (app text, user_id text, provider text, token text, reason text, died_at timestamptz)
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_own   constant text[] := push.own_apps();
+  v_apps  constant text[] := case when v_own is null then dead_tokens.apps when dead_tokens.apps is null then v_own
+    else array(select unnest(v_own) intersect select unnest(dead_tokens.apps)) end;
+  v_since constant timestamptz := coalesce(dead_tokens.since, '-infinity');
+begin
+  if not coalesce(dead_tokens.rows_max between 1 and 1000, false) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'rows_max: must be 1 to 1000';
+  elsif v_apps is null then
+    return query
+      select x.app, x.user_id, x.provider, x.token, x.reason, x.invalidated_at
+      from push.token_invalidations x
+      where x.invalidated_at > v_since
+      order by x.invalidated_at fetch first (dead_tokens.rows_max) rows with ties;
+  else
+    return query
+      select x.app, x.user_id, x.provider, x.token, x.reason, x.invalidated_at
+      from (select distinct unnest(v_apps) as app) a cross join lateral (
+        select x.* from push.token_invalidations x
+        where x.app || '' = a.app and x.invalidated_at > v_since
+        order by x.invalidated_at fetch first (dead_tokens.rows_max) rows with ties
+      ) x
+      order by x.invalidated_at fetch first (dead_tokens.rows_max) rows with ties;
+  end if;
+end
+$$;
+comment on function push.dead_tokens is
+  'tokens that a provider has called dead, and that no phone has registered since: the oldest first. Quarantined tokens are not among them. '
+  'since: only those that died later; null: all that are kept. apps: of these apps; null: of all for which the caller may act, and never of '
+  'others. rows_max: at most this many rows, 1 to 1000, and those that died at the same microsecond as the last one; call it again with the '
+  'last died_at. user_id: null if it is not known; token: the whole token; reason: the provider''s';
+
 -- Tokens, masked ------------------------------------------------------------------------------------------------------
 
 create or replace view push.registered_devices as

@@ -1,7 +1,7 @@
 -- What the HTTP API needs to answer clients of other push servers (docs/migrating.md): a Matrix homeserver wants to know which
 -- tokens are dead, and clients of gorush ring and cancel tokens, not users.
 
-create or replace function push.dead_tokens(app text, providers text[], tokens text[], set_at timestamptz[])
+create or replace function push.dead_among(app text, providers text[], tokens text[], set_at timestamptz[])
 returns setof text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
@@ -11,10 +11,10 @@ begin
       -- alive is tried once more, and is then dead from a later time on.
       select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
         and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
-      from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
+      from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
       cross join lateral (
         select x.ctid as tid, x.invalidated_at from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_tokens.app and x.provider = a.provider
+        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_among.app and x.provider = a.provider
         offset 0
       ) x
     ), revived as (
@@ -23,7 +23,7 @@ begin
     select distinct d.token from dead d where not d.is_set_again;
 end
 $$;
-comment on function push.dead_tokens is
+comment on function push.dead_among is
   'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in '
   'push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, '
   'without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a '

@@ -12,8 +12,8 @@ declare
   c_select constant text :=
     'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
   c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, '
-    'push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
+    'push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
+    'push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
 begin
   return query
     select r, 'usage on schema push' from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r
@@ -39,7 +39,7 @@ begin
         'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
         'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
         'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
-        'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+        'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
         'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
         'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
         'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
@@ -56,7 +56,7 @@ create or replace function push.grant_roles() returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_roles constant jsonb := jsonb_build_object(
-    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
+    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices, read dead tokens (schema push)',
     'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
@@ -161,10 +161,10 @@ begin
         'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, cut_receipts, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, take_tally, '
+      (c_walk, 'check_health, claimed_by, count_owed, dead_tokens, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, '
+        'give_up_receipts, miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, take_tally, '
         'trim_webhooks'),
-      (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, expire, '
+      (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_among, ended, ended_for, expire, '
         'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
         'resume_invalidation, settle, settle_webhooks, settled'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),

@@ -67,7 +67,7 @@ enum APIStatements {
 
   /// Which tokens are dead. A token that was set after that is revived.
   static let deadTokens = PostgresStatement(
-    name: "api_dead_tokens", sql: "select push.dead_tokens($1, $2::text[], $3::text[], $4::timestamptz[])")
+    name: "api_dead_among", sql: "select push.dead_among($1, $2::text[], $3::text[], $4::timestamptz[])")
   static let compareRecipients = PostgresStatement(
     name: "api_compare_recipients",
     sql: "select others, array_to_string(absent, ' ') from push.compare_recipients($1, $2, $3::text[])")

@@ -18,10 +18,9 @@ insert into user_devices values ('login-emil', 'ExponentPushToken[tour0000000000
 select push.register_app('porteiro', 60);
 insert into push.token_invalidations (app, provider, token, reason)
   values ('porteiro', 'expo', 'ExponentPushToken[tour0000000000000000005]', 'DeviceNotRegistered');
--- The backend's role owns its tables, may make triggers on them, and may read the feed of dead tokens.
+-- The backend's role owns its tables, and may make triggers on them.
 alter table calls owner to push_enqueuer;
 alter table profiles owner to push_enqueuer;
 alter table user_devices owner to push_enqueuer;
 grant create on schema public to push_enqueuer;
-grant select on push.token_invalidations to push_enqueuer;
 reset search_path;
