@@ -13,6 +13,7 @@ from page import ROOT, Page
 COMPILERS = {
     "js": ("page.mjs", ["node"], ["--check"]),
     "java": ("Page.java", ["javac"], ["-proc:none", "-Xlint:all", "-Werror", "-d", "."]),
+    "swift": ("Page.swift", ["swiftc"], ["-parse"]),
     "lua": ("page.lua", ["luac", "luac5.4", "luac5.1"], ["-p"]),
 }
 
@@ -32,6 +33,19 @@ def program_fault(block):
         done = subprocess.run([*compiler(block.language), file], cwd=directory, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=600)
     return done.stdout[-1000:] or "the compiler fails" if done.returncode else None
+
+
+def yaml_fault(block):
+    """Why a block is no YAML; None: it is, or there is no reader of YAML."""
+    try:
+        import yaml
+    except ImportError:
+        return None
+    try:
+        list(yaml.safe_load_all(block.text))
+    except yaml.YAMLError as error:
+        return f"no YAML: {error}"
+    return None
 
 
 def link_fault(page, target, anchors={}):

@@ -9,6 +9,9 @@ blocks of SQL into `psql "$DATABASE_URL"`. A block without a language right afte
 stands for any number of lines; order of lines, times, durations and ports may differ. A reader looks again where something
 takes a while: so what only asks is repeated for a minute.
 
+A comment `<!-- received: TOKEN TYPE -->` in a session says that the next block is the push of this type that the simulators have
+received for the token that begins so: its members are compared (received.py).
+
 /tmp/tour is another folder here, the listeners have free ports, the HTTP API is on, and the programs are those of
 PUSH_GATEWAY. Everything that a session starts is stopped. Of commands that are not run (commands.py), the options must be
 known to the program's --help. Ends with "N passed, N failed"; non-zero when any failed.
@@ -29,9 +32,10 @@ sys.dont_write_bytecode = True
 
 from commands import in_run  # noqa: E402
 from page import ROOT, Page  # noqa: E402
+from received import received_fault  # noqa: E402
 from session import normal  # noqa: E402
 
-PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md", *sorted(
+PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md", "docs/app.md", *sorted(
     str(path.relative_to(ROOT)) for path in ROOT.glob("docs/operations/*.md"))]
 FOLDER, OPS, API = "/tmp/tour", "127.0.0.1:8080", "127.0.0.1:8081"
 PATIENCE_SECONDS = 60
@@ -114,6 +118,8 @@ class Session:
 
     def fault(self, block):
         """What is wrong with a block; None: nothing."""
+        if block.received:
+            return received_fault(block, self.work / "pushes.jsonl", PATIENCE_SECONDS)
         start = self.run(block, block.text)
         deadline = time.monotonic() + PATIENCE_SECONDS
         (again, is_whole), before = repeatable(block), ""

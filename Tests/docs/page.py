@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MARK = re.compile(r"<!-- (psql|json|file|situations|shell|not run): (.+?) -->")
+MARK = re.compile(r"<!-- (psql|json|file|situations|shell|received|not run): (.+?) -->")
 FENCE = re.compile(r"^( *)```(\w*)$")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -14,12 +14,13 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 class Block:
     """A fenced block; `expected` is the text it must print, where the page says so.
 
-    runner: the word of the comment by which a test runs it, or "not run"; is_output: it is what another one prints.
+    runner: the word of the comment by which a test runs it, or "not run"; is_output: it is what another one prints; received: the
+    token and the type of the push that it shows.
     """
 
     def __init__(self, line, language, text):
         self.line, self.language, self.text = line, language, text
-        self.expected = self.runner = None
+        self.expected = self.runner = self.received = None
         self.is_output = False
 
 
@@ -47,7 +48,7 @@ class Page:
         self.files, self.tables = {}, []
         self.blocks, self.sessions = [], []
         self.anchors = set()
-        self._situation = self._request = self._asked = self._file = self._session = self._reason = None
+        self._situation = self._request = self._asked = self._file = self._session = self._reason = self._received = None
         lines = self.text.split("\n")
         index = 0
         while index < len(lines):
@@ -77,6 +78,8 @@ class Page:
             self._reason = mark[2]
         elif mark and mark[1] == "json":
             self._request = mark[2]
+        elif mark and mark[1] == "received":
+            self._received = mark[2].split()
         elif mark and mark[1] == "file":
             self._file = mark[2]
         elif mark:
@@ -95,6 +98,12 @@ class Page:
         self._asked = None
         if self._reason:
             self._reason, block.runner = None, "not run"
+            return
+        if self._received:
+            block.received, self._received = self._received, None
+            if self._session is None:
+                raise ValueError(f"{self.name}:{block.line}: what was received is not in a session")
+            self._session.append(block)
             return
         if self._session is not None and block.language in ("sh", "sql"):
             block.runner = "shell"

@@ -14,11 +14,11 @@ where it prints nothing. Times, UUIDs, keys and process ids may differ, duration
 
 `<!-- json: METHOD /path -->` says that the next ```json block, or the body of the next `curl`, is a body that
 openapi.yaml wants for that request. `<!-- situations: … -->` says what the table after it must show: see phones.py.
-`<!-- file: NAME -->` names the file that the next block is; Tests/integrations runs those. JavaScript, Java and Lua are
-shown to node, javac and luac, where there are these. `<!-- shell: NAME -->` is for live.py, which types into a shell with the
-real programs; `<!-- not run: WHY -->` says why the next block is not run (commands.py). Links must lead somewhere, those of
-alerts and hints to docs/operations, too, and every `push.name` must exist. security.md names every table, with what it holds of people,
-and tests that exist.
+`<!-- file: NAME -->` names the file that the next block is; Tests/integrations runs those. JavaScript, Java, Swift and Lua
+are shown to node, javac, swiftc and luac, where there are these; YAML must be YAML. `<!-- shell: NAME -->` is for live.py,
+which types into a shell with the real programs; `<!-- not run: WHY -->` says why the next block is not run (commands.py).
+Links must lead somewhere, those of alerts and hints to docs/operations, too, and every `push.name` must exist. security.md names every
+table, with what it holds of people, and tests that exist.
 """
 
 import os
@@ -27,7 +27,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import phones
-from checks import COMPILERS, body_fault, compiler, link_fault, openapi, program_fault, runbook_faults, security_faults
+from checks import COMPILERS, body_fault, compiler, link_fault, openapi, program_fault, runbook_faults, security_faults, yaml_fault
 from page import ROOT, Page
 from session import Postgres, run
 
@@ -89,6 +89,8 @@ def check_pages(pages, postgres):
         for block in page.programs:
             if block.language in COMPILERS and compiler(block.language):
                 yield f"{page.name}:{block.line}", program_fault(block)
+            if block.language == "yaml":
+                yield f"{page.name}:{block.line}", yaml_fault(block)
         for line, words, shown in page.tables:
             yield f"{page.name}:{line}", phones.fault(words, shown)
         for line, target in page.links:
