@@ -1,6 +1,6 @@
 #!/bin/sh
 # Backends and their roles: the promises of docs/sql.md, checked through psql, psycopg and pgbouncer, with a login that
-# has only push_enqueuer; the rights of each role; and the plans of the gateway's functions.
+# has only push_enqueuer; the programs of docs/orms.md; the rights of each role; and the plans of the gateway's functions.
 #
 #   Tests/backends/run.sh [DATABASE_URL]     (else the variable DATABASE_URL; a role that may create databases and roles)
 #
@@ -126,7 +126,7 @@ CALLS
   equal "psql $way: enqueues, answers and ends" "$(sed "s/^psql:[^ ]* //; s/$way-//g" "$work/out")" "$(cat "$here/backend.expected")"
 done
 
-for file in backend transactions snapshots declines neighbours tenants quotas webhooks copies erasure roles ownership restore plans hardened; do
+for file in backend orms transactions snapshots declines neighbours tenants quotas webhooks copies erasure roles ownership restore plans hardened; do
   python "$here/$file.py" >"$work/out" 2>"$work/err" || echo "not ok - $file.py runs to its end: $(tail -n 1 "$work/err")" >>"$results"
   grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || echo "not ok - $file.py: it ran no test" >>"$results"
 done

@@ -24,8 +24,8 @@ def received_fault(block, log, patience_seconds):
 
 def kind_of(payload):
     """The type of a push: its own, that of its data, or that in its body."""
-    return next((one["type"] for one in (payload, payload.get("data"), as_json(payload.get("body"))) if isinstance(one, dict) and "type" in one),
-                None)
+    places = (payload, payload.get("data"), as_json(payload.get("body")))
+    return next((one["type"] for one in places if isinstance(one, dict) and "type" in one), None)
 
 
 def as_json(value):
