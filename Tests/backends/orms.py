@@ -80,8 +80,8 @@ def sqlalchemy(page, way):
     with Session(engine) as session, session.begin():
         check(name("repeated, it is a duplicate"), tuple(program.ring(session, recipients("ana"), call)[1]), (2, True, 0))
         check(name("answered once"), [program.answer(session, call, user) for user in ("ana", "bruno")], [True, False])
-        program.register(session, f"orm-{way}", "fcm", f"orm-token-0123456789-{way}-sa", "android")
-        check(name("a registered device is rung"), program.ring(session, [f"orm-{way}"])[1].deliveries, 1)
+        program.register(session, f"{way}-sa", "fcm", f"orm-token-0123456789-{way}-sa", "android")
+        check(name("a registered device is rung"), program.ring(session, [f"{way}-sa"])[1].deliveries, 1)
 
     def add():
         with Session(engine) as session, session.begin():
@@ -163,8 +163,8 @@ def django(page, way):
     check(name("repeated, it is a duplicate"), program.ring(recipients("ana"), call)[1], (2, True, 0))
     check(name("an unmanaged model reads calls"), Call.objects.get(call_id=call).state, "ringing")
     check(name("answered once"), [program.answer(call, user) for user in ("ana", "bruno")], [True, False])
-    program.register(f"orm-{way}", "fcm", f"orm-token-0123456789-{way}-dj", "android")
-    check(name("a registered device is rung"), program.ring([f"orm-{way}"])[1][0], 1)
+    program.register(f"{way}-dj", "fcm", f"orm-token-0123456789-{way}-dj", "android")
+    check(name("a registered device is rung"), program.ring([f"{way}-dj"])[1][0], 1)
     other, _ = program.ring(recipients("ana"))
     check(name("update of the three columns"), Call.objects.filter(call_id=other).update(state="ended", end_reason="busy"), 1)
     with transaction.atomic():
