@@ -41,7 +41,7 @@ def difference(shown, received, where="the push"):
             if (name in shown) != (name in received):
                 return f"{where}: {name} is only {'on the page' if name in shown else 'in what was received'}"
             form = VARYING.get(name)
-            same_form = form and type(shown[name]) is type(received[name]) and all(
+            same_form = form and isinstance(received[name], type(shown[name])) and all(
                 re.fullmatch(form, str(one)) for one in (shown[name], received[name]))
             fault = None if same_form else difference(shown[name], received[name], f"{where}.{name}")
             if fault:
