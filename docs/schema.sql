@@ -3660,8 +3660,10 @@ CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
       and length(p_entry ->> 'userId') between 1 and 256, false)
       -- "false" as a text may mean that the user wants no notifications.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
-      -- Most entries have no members of other names, which is quickly checked.
-      and not (p_entry - push.recipient_members() <> '{}' and push.misnamed(p_entry) is not null)
+      -- The names of push.misnamed are looked for first, which is quick.
+      and not (p_entry ?| '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip,apns_token,apnToken,apns,fcm_token,firebaseToken,'
+        'firebase_token,fcm,push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo,web_push_subscription,pushSubscription,'
+        'push_subscription,subscription,notification_enabled,notificationsEnabled,notifications_enabled}' and push.misnamed(p_entry) is not null)
     else false
   end end
 $$;

@@ -34,6 +34,9 @@ create function pg_temp.owed(p_call text) returns text language sql as $$
 -- One list.
 select test.equal('each is known and has a form', (select count(*) from unnest(push.channels()) c
   where push.token_remedy(c, '!') ~ '^must be '), cardinality(push.channels())::bigint);
+select test.equal('push.is_recipient looks for each name that push.misnamed knows', (select string_agg(n, ' ') from pg_proc p
+  cross join lateral regexp_matches(p.prosrc, '\{(\w+(,\w+)*)\}', 'g') m(names) cross join lateral string_to_table(m.names[1], ',') n
+  where p.oid = 'push.misnamed'::regproc and push.is_recipient(jsonb_build_object('userId', 'u', n, repeat('ab', 32)))), null);
 select test.equal('a payload''s size is checked for each', cardinality(push.size_faults(jsonb_build_object('callId', 'a', 'from',
   repeat('x', 9000)))), cardinality(push.channels()));
 select test.equal('platforms and their codes', (select string_agg(push.platform_code(p, null)::text, ' ') from unnest(
