@@ -34,7 +34,8 @@ from session import Postgres, run
 OPERATIONS, SECURITY = "docs/operations", "docs/security.md"
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", *sorted(
     str(path.relative_to(ROOT)) for path in [
-        *ROOT.glob("docs/*.md"), *ROOT.glob("docs/integrations/*.md"), *ROOT.glob("docs/operations/*.md"), *ROOT.glob("Tests/*/README.md")])]
+        *ROOT.glob("docs/*.md"), *ROOT.glob("docs/integrations/*.md"), *ROOT.glob("docs/operations/*.md"),
+        *ROOT.glob("Tests/*/README.md")])]
 
 # Tables that `migrate` makes, a setting that push.claim makes, and what only a router has (deploy/plproxy/router.sql).
 MADE_BY_PROGRAMS = {"schema_functions", "schema_migration", "entries_scanned", "shards", "set_shard", "router_faults"}

@@ -112,7 +112,7 @@ from (values
   ('default', 'sms', 'secret', null, null, 'push.devices.provider: must be one of apns, fcm, expo, webpush'),
   ('default', 'fcm', 'device-token-0123456789', 'staging', null, 'push.devices.environment: must be production or sandbox'),
   ('default', 'fcm', 'device-token-0123456789', null, 'symbian', 'push.devices.platform: must be ios or android, or null'),
-  ('a b', 'fcm', 'device-token-0123456789', null, null, 
+  ('a b', 'fcm', 'device-token-0123456789', null, null,
     'push.devices.app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'),
   ('default', 'fcm', repeat('long-token', 400), 'development', null, 'accepted'),
   ('default', 'fcm', 'device-token-0123456789', null, null, 'accepted')

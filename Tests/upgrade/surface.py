@@ -58,7 +58,8 @@ def names(root, program):
     for name, part in api["components"]["schemas"].items():
         for member in members(part):
             yield f"http {name}.{member}"
-    for file in [*root.glob("docs/*.md"), *root.glob("docs/operations/*.md"), *root.glob("deploy/prometheus/*.yml"), *root.glob("deploy/grafana/*.json")]:
+    for file in [*root.glob("docs/*.md"), *root.glob("docs/operations/*.md"), *root.glob("deploy/prometheus/*.yml"),
+                 *root.glob("deploy/grafana/*.json")]:
         for name in METRIC.findall(file.read_text()):
             yield f"metric {re.sub('_(bucket|sum|count)$', '', name)}"
     for file in (root / "Sources/Dialects").rglob("*.swift"):

@@ -92,8 +92,8 @@ extension DispatcherMachine {
   private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
     let isLost = result.outcome == .unknown(reason: PushOutcome.connectionLostReason)
     suspects[entry.lane].didEnd(
-      entry.delivery.token, isLost: isLost, on: result.connection, isAnswered: result.isAnswered, hadTurn: entry.hasTurn,
-      now)
+      entry.delivery.token, isLost: isLost, on: result.connection, isAnswered: result.isAnswered,
+      hadTurn: entry.hasTurn, now)
     entry.hasTurn = false
     if result.isAnswered, !isLost, let sentAt = result.sentAt, !result.isHedged {
       rescues[entry.lane].didAnswer(after: result.answeredAt - sentAt)

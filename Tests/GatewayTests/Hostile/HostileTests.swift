@@ -163,7 +163,8 @@ extension HostileGateway {
         rawValue:
           "\(lane.behaviour.name), \(lane.peer.provider): \(stories[lane.name].map { "\($0)" } ?? "owed for ever")")
       let expected = lane.behaviour.expectation(lane.peer.provider)
-      let (counts, seconds) = await lane.peer.perform { ($0.counts, ($0.loop.now - $0.counts.since).milliseconds / 1_000) }
+      let (counts, now) = await lane.peer.perform { ($0.counts, $0.loop.now) }
+      let seconds = (now - counts.since).milliseconds / 1_000
       if let story = stories[lane.name] {
         #expect(story.outcome == expected.outcome, comment)
         #expect(story.seconds < expected.within + HostileTable.slack, comment)

@@ -133,7 +133,9 @@ final class SimulatedProvider {
     world.after(time) { [self] in
       life.whenRunning { [self] in
         guard underWay.removeValue(forKey: number) != nil else { return }
-        if illness == .throttling, !isForToken { world.promises.didPause(Paths.Path(replica: life.replica.index, lane: index)) }
+        if illness == .throttling, !isForToken {
+          world.promises.didPause(Paths.Path(replica: life.replica.index, lane: index))
+        }
         report(request, outcome, status: status, sentAt: sentAt, connection: isForToken ? connection : number)
         if isForToken, illness == .closing { loseAll() }
         pump()
