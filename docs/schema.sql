@@ -238,15 +238,17 @@ declare
   v_ended bigint;
 begin
   with gone as (
-    delete from push.delivery d where d.ctid = any (p_places) returning d.*, coalesce(p_reason, d.last_reason, 'DeadlinePassed') as reason
+    delete from push.delivery d where d.ctid = any (p_places)
+    returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
+      case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, p_outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.reason, 6
+    select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment, platform,
-    locale, data, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment, g.platform,
-    g.locale, g.data, g.reason, g.failures, g.fallback_of
+  insert into push.history (outbox_id, created_at, deadline_at, answered_at, n, attempts, lane, kind, outcome, user_id, token, environment,
+    platform, locale, data, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
+    g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics v_ended = row_count;
   return v_ended;
@@ -2810,7 +2812,8 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_given bigint;
+  v_given    bigint;
+  v_accepted tid[];
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -2820,10 +2823,15 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   -- Reads the whole table: an index on owner would cost every claim an entry.
-  update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
-    where d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
-  get diagnostics v_given = row_count;
-  perform push.ring_doorbell() where v_given > 0;
+  with given as (
+    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+        due_at = clock_timestamp()
+      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
+  )
+  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
+  if v_given > 0 then
+    perform push.bury(v_accepted, 0), push.ring_doorbell();
+  end if;
   return v_given;
 end
 $$;
@@ -2888,15 +2896,15 @@ declare
   v_gone  tid[];
 begin
   with lost as materialized (
-    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
+    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), judged as materialized (
     -- A gateway that lives has disowned its rows.
     select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
         and (l.crashes >= c_suspect or max(l.crashes) over (partition by l.owner) < c_suspect))::int as deaths,
-      -- Visible to people, and it is unknown whether it was sent.
-      (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
+      -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
+      l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
     from lost l join push.gateways g on g.id = l.owner
   ), freed as (
@@ -3571,6 +3579,7 @@ CREATE TABLE push.delivery (
     found_ended boolean DEFAULT false NOT NULL,
     avoid integer,
     handed_on_at timestamp with time zone,
+    accepted_at timestamp with time zone,
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -3634,6 +3643,8 @@ COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether th
 COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway has handed it on; null: anybody';
 
 COMMENT ON COLUMN push.delivery.handed_on_at IS 'when a gateway last returned it; null: none has';
+
+COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
     LANGUAGE sql STABLE
@@ -4588,17 +4599,18 @@ begin
       due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
       failures = case when p_failures[r.i] is null then d.failures
         else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
-      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0
+      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
           and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
         then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
     from generate_series(1, cardinality(p_outbox_id)) r(i)
     where d.ctid = v_places[r.i]
-    returning d.outbox_id, d.created_at, d.bypassed_at
+    returning d.ctid as place, d.outbox_id, d.created_at, d.bypassed_at, d.accepted_at
   ), noted as (
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
     select distinct p.outbox_id, 'stuck', true, greatest(v_now, p.created_at + interval '2 s') from parked p where p.bypassed_at = v_now
   )
-  select count(*) into v_parked from parked p;
+  select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
+  perform push.bury(v_places, 0) where v_places is not null;
   if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
     perform push.ring_doorbell();
   end if;
@@ -5034,8 +5046,9 @@ begin
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of,
-        d.deadline_at, d.bypassed_at is not null as bypassed, d.created_at
+        d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
+        d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
+        d.bypassed_at is not null as bypassed, d.created_at
       from push.delivery d where d.outbox_id = c.id
       union all
       -- A gateway that settles says whether the request left; otherwise each attempt may have. One that is dead did not arrive if every
@@ -6138,8 +6151,10 @@ begin
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
-          or v_pass = 3 and (p_outcome[r.i] <= 1 or d.state <> 1 and abs(d.avoid) = p_gateway))
-      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, coalesce(p_outcome[r.i], 4) as outcome
+          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
+      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
+        case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
+          else coalesce(p_outcome[r.i], 4) end as outcome
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -6163,9 +6178,10 @@ begin
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, coalesce(greatest(p_attempts[g.i], g.tries), 0),
-      p_gateway, g.lane, g.kind, g.outcome, nullif(p_status[g.i], 0), g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
-      case when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.hedged_at, p_answered_at[g.i]), g.n,
+      coalesce(greatest(p_attempts[g.i], g.tries), 0), p_gateway, g.lane, g.kind, g.outcome,
+      case when g.hedged_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when g.hedged_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
         when g.outcome = 2 then coalesce((
           select case when o.ended_at is not null then 'Call' || initcap(o.state)
             else 'User' || replace(initcap(o.declined -> g.user_id ->> 'reason'), '_', '') end
@@ -6181,11 +6197,15 @@ begin
     -- A rewrite of the table has moved the others, or they are no longer ours.
     p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease, case v_pass when 2 then p_created_at end);
   end loop;
+  if v_settled < cardinality(p_outbox_id) then
+    update push.delivery d set accepted_at = coalesce(p_answered_at[r.i], v_now) from generate_series(1, cardinality(p_outbox_id)) r(i)
+      where d.ctid = p_place[r.i] and d.state = 1 and p_outcome[r.i] <= 1 and d.accepted_at is null;
+  end if;
   return v_settled;
 end
 $_$;
 
-COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, that were handed on and not claimed since, or that a provider has accepted, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost, and these results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that expired, for push.follow_up';
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
 CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8406,6 +8426,7 @@ CREATE VIEW push.stuck AS
             c.found_ended,
             c.avoid,
             c.handed_on_at,
+            c.accepted_at,
             c.is_stopped,
             row_number() OVER (PARTITION BY
                 CASE c.state
@@ -8439,6 +8460,7 @@ CREATE VIEW push.stuck AS
                     d_1.found_ended,
                     d_1.avoid,
                     d_1.handed_on_at,
+                    d_1.accepted_at,
                     (l_1.paused OR COALESCE((s.circuit = 'open'::text), false)) AS is_stopped
                    FROM ((push.lane l_1
                      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
@@ -8468,7 +8490,8 @@ CREATE VIEW push.stuck AS
                             d_2.paired,
                             d_2.found_ended,
                             d_2.avoid,
-                            d_2.handed_on_at
+                            d_2.handed_on_at,
+                            d_2.accepted_at
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -8501,6 +8524,7 @@ CREATE VIEW push.stuck AS
                     d_1.found_ended,
                     d_1.avoid,
                     d_1.handed_on_at,
+                    d_1.accepted_at,
                     false
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)))

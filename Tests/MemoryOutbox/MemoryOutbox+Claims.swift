@@ -177,11 +177,11 @@ extension MemoryOutbox {
     return row
   }
 
-  /// The same, or any row if this is an acceptance, or a row that the gateway has handed on and nobody has claimed since.
+  /// The same, or a row that nobody has, if this is an acceptance, or the gateway has handed it on.
   private func settleable(_ settlement: Settlement, of gateway: Int32) -> MemoryDelivery? {
     if let row = row(settlement.lease, of: gateway) { return row }
-    guard let row = deliveries[settlement.lease.key], !locked.contains(row.key),
-      settlement.isAccepted || row.state != .claimed && (row.avoid == gateway || row.avoid == -gateway)
+    guard let row = deliveries[settlement.lease.key], row.state != .claimed, !locked.contains(row.key),
+      settlement.isAccepted || row.avoid == gateway || row.avoid == -gateway
     else { return nil }
     return row
   }
@@ -200,9 +200,15 @@ extension MemoryOutbox {
     }
     var count = 0
     for settlement in settlements {
-      guard let row = settleable(settlement, of: gateway) else { continue }
+      guard let row = settleable(settlement, of: gateway) else {
+        if settlement.isAccepted, var row = deliveries[settlement.lease.key], row.acceptedAt == nil {
+          row.acceptedAt = now
+          deliveries[row.key] = row
+        }
+        continue
+      }
       count += 1
-      let outcome = settlement.outcome
+      let outcome = row.acceptedAt != nil && !settlement.isAccepted ? DeliveryOutcome.delivered : settlement.outcome
       let reason =
         switch outcome {
         case .delivered, .deliveredLate: settlement.reason
@@ -210,7 +216,7 @@ extension MemoryOutbox {
         case .expired, .dead: settlement.reason ?? row.lastReason ?? "Unknown"
         }
       finish(
-        row, outcome, owner: gateway, attempts: settlement.attempts, refusals: settlement.refusals,
+        row, settlement.outcome, owner: gateway, attempts: settlement.attempts, refusals: settlement.refusals,
         reason: reason, wasSent: settlement.sentAt != nil, at: now)
       // The next channel, if there is still enough time.
       let left = outcome == .expired ? Limits.fallBackLeft : 0
@@ -245,6 +251,10 @@ extension MemoryOutbox {
       row.refusals += parking.failures.refusals
       row.dueAt = min(now + (parking.delay ?? .zero).microseconds, row.deadlineAt)
       count += 1
+      guard row.acceptedAt == nil else {
+        finish(row, .expired, reason: nil, at: now)  // as what it is: accepted
+        continue
+      }
       deliveries[row.key] = row
       if parking.delay == nil || parking.avoided == .us { ringBell() }
     }

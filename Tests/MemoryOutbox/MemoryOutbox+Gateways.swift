@@ -82,7 +82,7 @@ extension MemoryOutbox {
   /// many gateways died with it.
   mutating func free(_ row: MemoryDelivery, at now: DatabaseTime) {
     let isRepeatable = !row.isVisible || (lanes[row.lane].flatMap { apps[$0.app] }?.isAtLeastOnce ?? false)
-    if !isRepeatable || row.crashes >= Limits.crashes {
+    if !isRepeatable || row.crashes >= Limits.crashes || row.acceptedAt != nil {
       finish(row, .dead, reason: "GatewayCrashed", at: now)
     } else {
       putBack(row.key, isUncounted: false, at: now)

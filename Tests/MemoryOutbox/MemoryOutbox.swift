@@ -217,12 +217,16 @@ public struct MemoryOutbox: Sendable {
 
   // MARK: - The ends of deliveries
 
-  /// A delivery ends.
+  /// A delivery ends. What a provider has accepted is delivered.
   mutating func finish(
     _ row: MemoryDelivery, _ outcome: DeliveryOutcome, owner: Int32? = nil, attempts: Int32? = nil,
     refusals: Int32 = 0, reason: String?, wasSent: Bool = false, at now: DatabaseTime
   ) {
     deliveries[row.key] = nil
+    var (outcome, reason) = (outcome, reason)
+    if let acceptedAt = row.acceptedAt, outcome != .delivered, outcome != .deliveredLate {
+      (outcome, reason) = (acceptedAt > row.deadlineAt ? .deliveredLate : .delivered, "Hedged")
+    }
     let entry = MemoryHistory(
       key: row.key, kind: row.kind, lane: row.lane, userID: row.userID, token: row.token, outcome: outcome,
       owner: owner, attempts: attempts ?? row.attempt, refusals: row.refusals + refusals, reason: reason,

@@ -114,6 +114,8 @@ public struct MemoryDelivery: Sendable {
   /// While it is ready and not due: the gateway that does not claim it; negative: nobody does, and this gateway has handed it on.
   public var avoid: Int32?
   public var handedOnAt: DatabaseTime = 0
+  /// While it is claimed: when the provider accepted it from another gateway.
+  public var acceptedAt: DatabaseTime?
   public var lastReason: String?
   /// Number of tries that the provider has refused for certain.
   public var refusals: Int32 = 0

@@ -66,12 +66,13 @@ select test.equal('a result of another delivery with these numbers settles nothi
 select test.equal('a late failure settles what this gateway has handed on, if nobody has claimed it since', pg_temp.settle_late(:g1, :handed, 4),
   '0 1 0');
 select test.equal('and leaves the others alone', pg_temp.owed('handed'), '0:claimed@2 2:waiting@1');
-select test.equal('a late acceptance settles the rest, also what another has', pg_temp.settle_late(:g1, :handed, 0), '1 0 1');
-select test.equal('that one finds nothing to return',
-  push.park(:g2, array[:handed]::bigint[], '{0}', '{8}', '{null}', '{null}', '{null}'), 0::bigint);
-select test.equal('nor to settle', pg_temp.settle_late(:g2, :handed, 4), '0 0 0');
-select test.equal('history has who was answered, and when', (select format('%s %s %s', outcome, owner = :g1, answered_at) from push.history
-  where outbox_id = :handed and n = 0), '0 t 2020-02-02 00:00:00+00');
+select test.equal('a late acceptance settles what nobody has', pg_temp.settle_late(:g1, :handed, 0), '0 0 1');
+select test.equal('what another has is marked', (select accepted_at::text from push.delivery where outbox_id = :handed), '2020-02-02 00:00:00+00');
+select push.park(:g2, array[:handed]::bigint[], '{0}', '{8}', '{null}', '{null}', '{null}');
+select test.equal('and ends when that one returns it', (select format('%s %s %s', outcome, reason, answered_at) from push.history
+  where outbox_id = :handed and n = 0), '0 Hedged 2020-02-02 00:00:00+00');
+select test.equal('which is counted', (select format('%s %s %s', outcome, reason, count) from push.tally where what = 'ended' and reason = 'Hedged'),
+  '0 Hedged 1');
 
 select test.call('handed-2', 1) as handed \gset
 select pg_temp.claim(:g1, 8), pg_temp.hand_on(:g1, :handed, 0, 8, 'us');

@@ -102,17 +102,19 @@ handed_call() {
 accepted() { sql -c "select string_agg(format('%s:%s %s', n, outcome, reason), ', ' order by n) from push.delivery_history where call_id = '$1'"; }
 handed_call late-1
 one "begin; $(hands_on "$owner_b" 0)" >"$work/out"
-equal "an acceptance waits for nobody who returns the row, and ends the others" \
-  "$(two "$(accepts late-1)")/$(accepted late-1)" "1/1:delivered "
+equal "an acceptance waits for nobody who returns the row, and marks the others" \
+  "$(two "$(accepts late-1)")/$(sql -c "select string_agg(n::text, ' ') from push.delivery where accepted_at is not null")" "0/1"
 one "commit;" >"$work/out"
-equal "it ends the row the next time" "$(two "$(accepts late-1)")/$(accepted late-1)" "1/0:delivered , 1:delivered "
+equal "it ends the row the next time" "$(two "$(accepts late-1)")/$(accepted late-1)" "1/0:delivered "
+equal "what is marked ends when it is returned" "$(two "$(hands_on "$owner_b" 1)")/$(accepted late-1)" "1/0:delivered , 1:delivered Hedged"
 handed_call late-2
 one "begin; $(accepts late-2)" >"$work/out"
 two_starts "$(hands_on "$owner_b" 0)"
 two_waits
 one "commit;" >"$work/out"
-equal "who returns a row waits for it, and finds that it has ended" "$(two_ends)/$(accepted late-2)" "0/0:delivered , 1:delivered "
-equal "nothing of it is ready again when the claim was lost" "$(two "select push.forget($owner_b, 1);")/$(owed late-2)" "0/"
+equal "who returns a row waits for the mark" "$(two_ends)/$(accepted late-2)" "1/0:delivered Hedged"
+equal "nothing that is marked is ready again when the claim was lost" "$(two "select push.forget($owner_b, 1);")/$(accepted late-2)/$(owed late-2)" \
+  "1/0:delivered Hedged, 1:delivered Hedged/"
 equal "and no channel follows" "$(due; follow; sql -c "select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id ~ '^late-'")" 0
 sql -c "delete from push.gateways where id in ($owner_a, $owner_b)"
 

@@ -43,8 +43,9 @@ begin
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of,
-        d.deadline_at, d.bypassed_at is not null as bypassed, d.created_at
+        d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
+        d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
+        d.bypassed_at is not null as bypassed, d.created_at
       from push.delivery d where d.outbox_id = c.id
       union all
       -- A gateway that settles says whether the request left; otherwise each attempt may have. One that is dead did not arrive if every
@@ -73,15 +74,17 @@ declare
   v_ended bigint;
 begin
   with gone as (
-    delete from push.delivery d where d.ctid = any (p_places) returning d.*, coalesce(p_reason, d.last_reason, 'DeadlinePassed') as reason
+    delete from push.delivery d where d.ctid = any (p_places)
+    returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
+      case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, p_outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.reason, 6
+    select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment, platform,
-    locale, data, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment, g.platform,
-    g.locale, g.data, g.reason, g.failures, g.fallback_of
+  insert into push.history (outbox_id, created_at, deadline_at, answered_at, n, attempts, lane, kind, outcome, user_id, token, environment,
+    platform, locale, data, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
+    g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics v_ended = row_count;
   return v_ended;

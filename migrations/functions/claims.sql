@@ -4,7 +4,7 @@
 -- Locks are taken in this order: push.gateways, push.follow_ups (skip locked), push.outbox (by push.follow_up with skip locked; only
 -- backends and operators, who change a call, wait for one), push.delivery, the rest (push.receipt_batch, push.job). Only these wait for a
 -- lock while they hold another: push.forget holds its gateway's row and waits for deliveries; push.requeue holds a call and waits for
--- its deliveries. push.settle and push.park wait only for whoever has locked a row of their own, to end it. Everything else that locks
+-- its deliveries. push.settle and push.park wait only for whoever has locked a row of their own, to mark it. Everything else that locks
 -- several rows skips locked rows ("skip locked"), in any order, and finds them the next time.
 --
 -- A claim is identified by (owner, lease): the gateway and the claim's number. Every transition of a claimed delivery has
@@ -209,7 +209,8 @@ comment on function push.claim is
 create or replace function push.forget(p_gateway int, p_claim int) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_given bigint;
+  v_given    bigint;
+  v_accepted tid[];
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -219,10 +220,15 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   -- Reads the whole table: an index on owner would cost every claim an entry.
-  update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
-    where d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
-  get diagnostics v_given = row_count;
-  perform push.ring_doorbell() where v_given > 0;
+  with given as (
+    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+        due_at = clock_timestamp()
+      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
+  )
+  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
+  if v_given > 0 then
+    perform push.bury(v_accepted, 0), push.ring_doorbell();
+  end if;
   return v_given;
 end
 $$;

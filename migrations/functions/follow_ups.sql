@@ -40,13 +40,12 @@ do $$
 declare
   v_name text;
 begin
-  if array(select a.attname from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname in ('handed_on_at', 'accepted_at'))
-      = '{handed_on_at}' then
+  if exists (select from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname = 'accepted_at') then
     return;
   end if;
   alter table push.delivery add column if not exists paired boolean not null default false,
     add column if not exists found_ended boolean not null default false, add column if not exists avoid int,
-    add column if not exists handed_on_at timestamptz, drop column if exists accepted_at;  -- of schemas between release 0.1.0 and this one
+    add column handed_on_at timestamptz, add column accepted_at timestamptz;
   -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
   alter table push.history alter device drop not null, add column if not exists token text, add column if not exists environment smallint,
     add column if not exists platform smallint, add column if not exists locale text, add column if not exists data jsonb,
@@ -65,6 +64,8 @@ comment on column push.delivery.avoid is
   'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway '
   'has handed it on; null: anybody';
 comment on column push.delivery.handed_on_at is 'when a gateway last returned it; null: none has';
+comment on column push.delivery.accepted_at is
+  'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
 comment on column push.history.environment is '0 production, 1 sandbox';
 comment on column push.history.platform is 'as push.delivery.platform';

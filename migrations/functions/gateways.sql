@@ -89,15 +89,15 @@ declare
   v_gone  tid[];
 begin
   with lost as materialized (
-    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
+    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), judged as materialized (
     -- A gateway that lives has disowned its rows.
     select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
         and (l.crashes >= c_suspect or max(l.crashes) over (partition by l.owner) < c_suspect))::int as deaths,
-      -- Visible to people, and it is unknown whether it was sent.
-      (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
+      -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
+      l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
     from lost l join push.gateways g on g.id = l.owner
   ), freed as (

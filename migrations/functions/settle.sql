@@ -1,7 +1,7 @@
 -- The end of a claim: deliveries are settled, parked for a later attempt, handed on to other gateways, or released. Locks, the condition on
 -- the lease, and plans are described in claims.sql.
 
--- What is locked stays where it is. Another gateway locks a row of this one for a moment, to end it (push.settle), so this waits. For a
+-- What is locked stays where it is. Another gateway locks a row of this one for a moment, to mark it (push.settle), so this waits. For a
 -- row of another one it does not: backends and operators keep such locks for as long as they like, and have what they want of it.
 create or replace function push.places(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_created_at timestamptz[] default null
@@ -36,8 +36,8 @@ drop function if exists push.end_accepted(tid[]);  -- of schemas between release
 -- key is checked. The commit waits for the server's own disk (the session's synchronous_commit is local), so nobody has to remember what
 -- was settled.
 --
--- That a provider has accepted a push is a fact, whoever has the row by then: the row ends by it, and what another gateway writes of it
--- finds no row. So nobody claims it again.
+-- That a provider has accepted a push is a fact, whoever has the row by then. A row that nobody has ends by it; if another gateway has it,
+-- it is marked, and ends as delivered whatever that gateway writes (here, push.park, push.free_rows). So nobody sends it again.
 --
 -- Arrays are read by subscript: PL/pgSQL keeps them expanded. unnest would write each of them into a tuple store of its own.
 --
@@ -61,8 +61,10 @@ begin
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
-          or v_pass = 3 and (p_outcome[r.i] <= 1 or d.state <> 1 and abs(d.avoid) = p_gateway))
-      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, coalesce(p_outcome[r.i], 4) as outcome
+          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
+      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
+        case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
+          else coalesce(p_outcome[r.i], 4) end as outcome
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -86,9 +88,10 @@ begin
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, coalesce(greatest(p_attempts[g.i], g.tries), 0),
-      p_gateway, g.lane, g.kind, g.outcome, nullif(p_status[g.i], 0), g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
-      case when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.hedged_at, p_answered_at[g.i]), g.n,
+      coalesce(greatest(p_attempts[g.i], g.tries), 0), p_gateway, g.lane, g.kind, g.outcome,
+      case when g.hedged_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when g.hedged_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
         when g.outcome = 2 then coalesce((
           select case when o.ended_at is not null then 'Call' || initcap(o.state)
             else 'User' || replace(initcap(o.declined -> g.user_id ->> 'reason'), '_', '') end
@@ -104,12 +107,16 @@ begin
     -- A rewrite of the table has moved the others, or they are no longer ours.
     p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease, case v_pass when 2 then p_created_at end);
   end loop;
+  if v_settled < cardinality(p_outbox_id) then
+    update push.delivery d set accepted_at = coalesce(p_answered_at[r.i], v_now) from generate_series(1, cardinality(p_outbox_id)) r(i)
+      where d.ctid = p_place[r.i] and d.state = 1 and p_outcome[r.i] <= 1 and d.accepted_at is null;
+  end if;
   return v_settled;
 end
 $$;
 comment on function push.settle is
-  'ends deliveries that are claimed, that were handed on and not claimed since, or that a provider has accepted, and writes their history. '
-  'Returns how many it ended; if that is fewer than were passed, leases were lost, and these results are dropped. '
+  'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if '
+  'that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. '
   'p_gateway: the gateway that claimed them. Arrays, by delivery, in the '
   'order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the '
   'delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 '
@@ -161,17 +168,18 @@ begin
       due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
       failures = case when p_failures[r.i] is null then d.failures
         else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
-      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0
+      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
           and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
         then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
     from generate_series(1, cardinality(p_outbox_id)) r(i)
     where d.ctid = v_places[r.i]
-    returning d.outbox_id, d.created_at, d.bypassed_at
+    returning d.ctid as place, d.outbox_id, d.created_at, d.bypassed_at, d.accepted_at
   ), noted as (
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
     select distinct p.outbox_id, 'stuck', true, greatest(v_now, p.created_at + interval '2 s') from parked p where p.bypassed_at = v_now
   )
-  select count(*) into v_parked from parked p;
+  select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
+  perform push.bury(v_places, 0) where v_places is not null;
   if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
     perform push.ring_doorbell();
   end if;
