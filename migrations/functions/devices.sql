@@ -169,6 +169,9 @@ comment on function push.drop_device is
 
 -- Dead tokens ---------------------------------------------------------------------------------------------------------
 
+-- An expression, so that only this function can use the index: whatever looks up a token would read all those of an app by it.
+create index if not exists token_invalidations_of_app on push.token_invalidations ((app || ''), invalidated_at);
+
 -- A tenant's apps are read by an index that has each app's tokens in the order of their times: no row of another app is read.
 create or replace function push.dead_tokens(since timestamptz default null, apps text[] default null, rows_max int default 1000)
 returns table (app text, user_id text, provider text, token text, reason text, died_at timestamptz)
