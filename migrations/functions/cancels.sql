@@ -11,7 +11,7 @@ drop function if exists push.pushes_of(bigint[]), push.bury(push.delivery[], int
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 
--- outcome is null while the push is owed. may_ring: it may have reached the phone. bypassed: its
+-- outcome is null while the push is owed, and its provider has not accepted it. may_ring: it may have reached the phone. bypassed: its
 -- lane is stuck, and push.bypass has looked at it. last_n: the highest n of the call.
 create or replace function push.pushes_of(p_calls bigint[]) returns table (
   id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
