@@ -76,6 +76,10 @@ dependencies: build #: update the tables of docs/dependencies.md from a debug bu
 tarball: setup #: the release tarball of the last commit, with its SHA-256, into dist/ (docs/releases.md)
 	@SWIFT="$(SWIFT)" scripts/release.sh
 
+tarball-demo: #: the first commands of README.md with the tarball in dist/, in a Debian 12 of their own without Swift: as root, minutes
+	@scripts/setup.sh --also debootstrap systemd-container
+	@unshare --mount --propagation private /usr/bin/python3 Tests/debian/tarball.py dist
+
 tarball-check: setup #: build the tarball twice, in two folders, and compare the bytes: two release builds
 	@SWIFT="$(SWIFT)" scripts/release-check.sh
 

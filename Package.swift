@@ -162,9 +162,9 @@ let package = Package(
         .product(name: "Histogram", package: "hdrhistogram-swift"),
         .product(name: "UnixSignals", package: "swift-service-lifecycle"),
       ],
-      swiftSettings: strict),
+      swiftSettings: strict, plugins: ["EmbedText"]),
 
-    // migrations/ and dashboard/ become part of the binary.
+    // migrations/ and dashboard/ become part of the binary, and the demo's scripts part of push-gateway-lab.
     .plugin(name: "EmbedText", capability: .buildTool(), dependencies: ["embed-text"]),
     .executableTarget(name: "embed-text", path: "Plugins/EmbedTextTool", swiftSettings: strict),
 

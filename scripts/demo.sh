@@ -1,11 +1,13 @@
 #!/bin/sh
 # One call rings three phones: a private Postgres, simulated providers, the gateway, all on this machine.
 #
-# Exits with 0 only if all three pushes were delivered. Stops everything that it has started, even if it fails.
+# Exits with 0 only if all three pushes were delivered. Stops everything that it has started, even if it fails. With PUSH_GATEWAY, it
+# builds nothing and takes that program, and push-gateway-lab beside it. push-gateway-lab contains this script and those that it uses:
+# its command `demo` copies them into PUSH_GATEWAY_DEMO_FOLDER, which a demo that succeeds removes.
 set -eu
 cd "$(dirname "$0")/.."
 
-local=.local/demo
+local=$PWD/.local/demo
 
 . scripts/lib/processes.sh
 
@@ -57,4 +59,9 @@ delivered 3 || { tail -n 20 "$local/gateway.log" >&2; fail "not every phone was 
 say "What the providers accepted"
 cat "$local/pushes.jsonl"
 
-say "All three phones ring. Logs and data are in $local."
+if [ -n "${PUSH_GATEWAY_DEMO_FOLDER:-}" ]; then
+  say "All three phones ring."
+  removed_at_end=$PUSH_GATEWAY_DEMO_FOLDER
+else
+  say "All three phones ring. Logs and data are in $local."
+fi

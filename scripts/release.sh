@@ -24,14 +24,15 @@ commit=$release_commit
 release_packages
 
 say "Building"
-# The build id is the commit.
-release_build push-gateway "0x$commit"
+release_programs
 
 version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Settings/GatewayVersion.swift)
 name=push-gateway-$version-linux-$(uname -m)
 stage=$folder/$name
 mkdir -p "$stage/bin"
-strip --strip-debug -o "$stage/bin/push-gateway" .build/release/push-gateway
+for program in push-gateway push-gateway-lab; do
+  strip --strip-debug -o "$stage/bin/$program" ".build/release/$program"
+done
 [ "$("$stage/bin/push-gateway" --version)" = "$version" ] || fail "the program does not say that it is $version"
 
 say "Contents"
@@ -39,8 +40,10 @@ cp -R LICENSE NOTICE migrations docs deploy README.md CHANGELOG.md openapi.yaml 
 rm -rf "$stage/deploy/Dockerfile" "$stage/deploy/Dockerfile.dockerignore" "$stage/deploy/compose.yaml" "$stage/deploy/image.json"
 scripts/sbom.py --program "$stage/bin/push-gateway" --page
 scripts/sbom.py --program "$stage/bin/push-gateway" --licences "$stage/licences"
-SBOM_TOOLS="${SBOM_TOOLS:-$root/.local/sbom}" \
-  scripts/sbom.py --program "$stage/bin/push-gateway" --output "$stage/push-gateway.cdx.json"
+scripts/sbom.py --program "$stage/bin/push-gateway-lab" --licences "$stage/licences-lab"
+for program in push-gateway push-gateway-lab; do
+  SBOM_TOOLS="${SBOM_TOOLS:-$root/.local/sbom}" scripts/sbom.py --program "$stage/bin/$program" --output "$stage/$program.cdx.json"
+done
 {
   echo "commit: $commit"
   echo "date: $(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"

@@ -3,18 +3,21 @@
 import Foundation
 import PackagePlugin
 
-/// Before a target is compiled, writes `EmbeddedFiles.swift` for it: every file below a folder of the package, as text.
+/// Before a target is compiled, writes `EmbeddedFiles.swift` for it: files below a folder of the package, as text.
 @main
 struct EmbedText: BuildToolPlugin {
-  /// The folder of each target that uses the plugin.
-  private static let folders = ["Gateway": "migrations", "HTTPSurface": "dashboard"]
+  /// The folder of each target that uses the plugin, and which of its files; nil: all of them.
+  private static let folders: [String: (name: String, files: [String]?)] = [
+    "Gateway": ("migrations", nil), "HTTPSurface": ("dashboard", nil),
+    "Lab": ("scripts", ["demo.sh", "lib/processes.sh", "postgres.sh"]),
+  ]
 
   func createBuildCommands(context: PluginContext, target: any Target) throws -> [Command] {
-    guard let name = Self.folders[target.name] else {
+    guard let (name, chosen) = Self.folders[target.name] else {
       throw EmbedTextError(description: "EmbedText: \(target.name) has no folder in the plugin's table")
     }
     let folder = context.package.directoryURL.appending(path: name)
-    let files = try Self.files(below: folder)
+    let files = try chosen ?? Self.files(below: folder)
     guard !files.isEmpty else { throw EmbedTextError(description: "EmbedText: \(folder.path) holds no files") }
     let output = context.pluginWorkDirectoryURL.appending(path: "EmbeddedFiles.swift")
     return [

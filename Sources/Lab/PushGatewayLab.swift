@@ -8,14 +8,14 @@ import Settings
 struct PushGatewayLab: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "push-gateway-lab",
-    abstract: "Try push-gateway: stand-ins for APNs, FCM, Expo and web push, and a load test.",
+    abstract: "Try push-gateway: a demo, stand-ins for APNs, FCM, Expo and web push, and a load test.",
     discussion: """
       Production needs push-gateway alone, not this program.
 
       Exit codes: 0 done, 1 failed or verdict BAD, 64 wrong usage, 78 wrong configuration.
       """,
     version: GatewayVersion.current,
-    subcommands: [SimulateCommand.self, LoadTestCommand.self])
+    subcommands: [DemoCommand.self, SimulateCommand.self, LoadTestCommand.self])
 
   static func main() async { await runAsProgram() }
 }

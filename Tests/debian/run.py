@@ -40,12 +40,32 @@ def main():
         configuration_page(Path(work) / "man/gateway.yaml.5")
         warnings(Path(work) / "man")
         unit((PACKAGING.parent / "systemd/push-gateway.service").read_text(), {path.name for path in (Path(work) / "man").iterdir()})
+    demo(f"{gateway}-lab")
     lists()
     changelog()
     licences()
     failed = results.count(False)
     print(f"{len(results) - failed} passed, {failed} failed")
     raise SystemExit(1 if failed or not results else 0)
+
+
+def demo(lab):
+    """`push-gateway-lab demo` away from the clone, as an installed program would run it. In a Debian of its own: make tarball-demo."""
+    with tempfile.TemporaryDirectory() as work:
+        os.chmod(work, 0o755)  # As root, Postgres is another user.
+        environment = {**os.environ, "TMPDIR": work}
+
+        def run(*arguments):
+            return subprocess.run([lab, "demo", *arguments], cwd=work, env=environment, capture_output=True, text=True, timeout=300)
+
+        first = run()
+        left = os.listdir(work)
+        check("demo rings three phones, and leaves nothing", [] if (first.returncode, first.stdout.count(" delivered "), left) == (0, 3, [])
+              else [first.returncode, left, first.stdout[-700:], first.stderr[-700:]])
+        Path(work, "full").mkdir()
+        Path(work, "full/file").touch()
+        full = run("--directory", f"{work}/full")
+        check("demo refuses a folder with files", [] if full.returncode == 64 and "is not empty" in full.stderr else [full])
 
 
 def help_texts(program):

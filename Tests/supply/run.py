@@ -254,8 +254,8 @@ def packing(work):
 def swift_versions():
     dockerfile = Path("deploy/Dockerfile").read_text()
     image = next(line for line in dockerfile.splitlines() if line.startswith("ARG SWIFT_IMAGE=")).partition("=")[2]
-    workflow = Path(".github/workflows/ci.yml").read_text()
-    check("continuous integration builds with the Swift of the Dockerfile", f"container: {image}\n" in workflow, image)
+    workflows = [Path(f".github/workflows/{name}.yml").read_text() for name in ("ci", "release")]
+    check("the workflows build with the Swift of the Dockerfile", all(f"container: {image}\n" in text for text in workflows), image)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,6 @@ if [ -n "${PROGRAMS:-}" ]; then
   exit 0
 fi
 . scripts/lib/release.sh
-commit=$(git rev-parse HEAD)
-# Debug symbols are found by build id: every program has its own.
-release_build push-gateway "0x$commit"
-release_build push-gateway-lab "0x$(printf 'push-gateway-lab %s' "$commit" | sha1sum | cut -c1-40)"
+release_programs
 cp .build/release/push-gateway .build/release/push-gateway-lab "$folder/"
 scripts/sbom.py --program "$folder/push-gateway" --licences "$folder/licences"

@@ -20,6 +20,7 @@ stop_all() {
     wait "$pid" 2>/dev/null || true
   done
   scripts/postgres.sh stop "$local/postgres" >/dev/null 2>&1 || true
+  [ -z "${removed_at_end:-}" ] || (cd / && rm -rf "$removed_at_end")
   exit "$status"
 }
 trap stop_all EXIT

@@ -45,3 +45,10 @@ release_build() {
     -Xswiftc -file-prefix-map -Xswiftc "$PWD=/push-gateway" -Xcc "-ffile-prefix-map=$PWD=/push-gateway" -Xcc -g0 \
     -Xlinker -z -Xlinker now -Xlinker "--build-id=$2" -Xlinker "--dependency-file=$PWD/.build/$1.link.d"
 }
+
+# release_programs: both programs, in .build/release. The build id of push-gateway is the commit; every program has its own.
+release_programs() {
+  commit=$(git rev-parse HEAD)
+  release_build push-gateway "0x$commit"
+  release_build push-gateway-lab "0x$(printf 'push-gateway-lab %s' "$commit" | sha1sum | cut -c1-40)"
+}

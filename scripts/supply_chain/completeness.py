@@ -30,7 +30,7 @@ def package_faults(sbom, build):
         elif values(swift[ref], "revision") != [pin["state"]["revision"]]:
             yield f"{pin['identity']} has another revision than the one that was resolved"
     ours = {target["name"] for target in targets()}
-    for module in linked_modules(build.bin_path):
+    for module in linked_modules(build.bin_path, build.program.name):
         if module not in ours and module not in modules:
             yield f"module {module} was linked, and no component has it"
         elif module in modules:

@@ -16,7 +16,8 @@ SPDX_ID = re.compile(r"[A-Za-z0-9.+-]+")
 
 def document(inventory):
     """The SBOM of a program: all its parts and their dependencies."""
-    root = f"push-gateway@{inventory.version}"
+    name = inventory.program.name
+    root = f"{name}@{inventory.version}"
     components, dependencies = [], {root: []}
     refs = {package.identity: f"swift:{package.identity}@{package.version}" for package in inventory.packages}
     for package in inventory.packages:
@@ -54,9 +55,9 @@ def document(inventory):
             "component": {
                 "type": "application",
                 "bom-ref": root,
-                "name": "push-gateway",
+                "name": name,
                 "version": inventory.version,
-                "purl": f"pkg:generic/push-gateway@{inventory.version}",
+                "purl": f"pkg:generic/{name}@{inventory.version}",
                 "licenses": licences(licence_of_text((ROOT / "LICENSE").read_text())),
                 "hashes": hashes(sha256(inventory.program)),
                 "properties": properties(revision=inventory.revision, architecture=inventory.architecture),

@@ -26,7 +26,7 @@ class Build:
         program = Path(program or bin_path / "push-gateway").absolute()
         if not program.exists():
             raise SupplyChainError(f"there is no {program}: build it first")
-        links = scratch / "push-gateway.link.d"
+        links = scratch / f"{program.name}.link.d"
         return cls(program, scratch, bin_path, links if configuration == "release" and links.exists() else None)
 
 
@@ -49,11 +49,11 @@ def inventory(build):
     if not toolchain:
         raise SupplyChainError(
             "the Swift runtime is linked statically, and the list of what was linked is missing: build with "
-            "-Xlinker --dependency-file=.build/push-gateway.link.d (as `make sbom` does)")
+            f"-Xlinker --dependency-file=.build/{build.program.name}.link.d (as `make sbom` does)")
     return Inventory(
         version=version(), revision=run("git", "rev-parse", "HEAD").strip(), timestamp=timestamp(),
         program=build.program, needed=sorted(system_libraries.needed(build.program)),
-        packages=swift_packages(build.scratch, build.bin_path), debian=system_libraries.debian_packages(files),
+        packages=swift_packages(build.scratch, build.bin_path, build.program.name), debian=system_libraries.debian_packages(files),
         toolchain=toolchain, architecture=platform.machine())
 
 

@@ -9,8 +9,8 @@ from .system_libraries import toolchain_folder
 def write(inventory, folder):
     """Copies licences and notices into a folder and lists them in LICENCES.txt there."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ["What is in the program push-gateway, with the licences that it declares. Their texts are in the folders beside this",
-             "file. The licence of push-gateway itself is in LICENSE, one folder up.", ""]
+    lines = [f"What is in the program {inventory.program.name}, with the licences that it declares. Their texts are in the folders",
+             "beside this file. The licence of push-gateway itself is in LICENSE, one folder up.", ""]
     for package in (package for package in inventory.packages if package.modules):
         lines.append(f"{package.name} {package.version}: {package.licence}, {package.url}")
         copy(package.licence_files(), folder / package.identity)

@@ -104,7 +104,7 @@ def resolved_tree(scratch):
     return json.loads(run("swift", "package", "--ignore-lock", "--scratch-path", scratch, "show-dependencies", "--format", "json"))
 
 
-def swift_packages(scratch, bin_path):
+def swift_packages(scratch, bin_path, program="push-gateway"):
     """Every package that SwiftPM resolved, sorted by identity.
 
     `scratch` is the folder of checkouts (`.build`), `bin_path` the one the program was built in.
@@ -130,7 +130,7 @@ def swift_packages(scratch, bin_path):
     visit(resolved_tree(scratch), True)
     for package in packages.values():
         expect_untouched(package)
-    attach_modules(packages, scratch, bin_path)
+    attach_modules(packages, scratch, bin_path, program)
     return [packages[identity] for identity in sorted(packages)]
 
 
@@ -142,16 +142,16 @@ def expect_untouched(package):
         raise SupplyChainError(f"{package.folder} is not {package.version} as pinned: swift package reset")
 
 
-def linked_modules(bin_path):
+def linked_modules(bin_path, program="push-gateway"):
     """The modules whose object files are linked into the program: what the linker was given."""
-    objects = (Path(bin_path) / "push-gateway.product/Objects.LinkFileList").read_text().split()
+    objects = (Path(bin_path) / f"{program}.product/Objects.LinkFileList").read_text().split()
     return sorted({match[1] for path in objects if (match := re.search(r"/(\w+)\.build/", path.strip("'\"")))})
 
 
-def attach_modules(packages, scratch, bin_path):
+def attach_modules(packages, scratch, bin_path, program):
     folders = {package.folder.name: package for package in packages.values()}
     sources = module_sources(scratch, bin_path)
-    for module in linked_modules(bin_path):
+    for module in linked_modules(bin_path, program):
         files = sources.get(module, [])
         if not files:
             raise SupplyChainError(f"the build does not say where module {module} comes from: build again")
