@@ -55,8 +55,9 @@ def names(root, program):
     for path, item in api["paths"].items():
         for method in item.keys() & {"get", "put", "post", "delete", "patch"}:
             yield f"http {method} {path}"
-    for name, part in api["components"]["schemas"].items():
-        for member in members(part):
+    schemas = api["components"]["schemas"]
+    for name, part in schemas.items():
+        for member in members(part, schemas):
             yield f"http {name}.{member}"
     for file in [*root.glob("docs/*.md"), *root.glob("docs/operations/*.md"), *root.glob("deploy/prometheus/*.yml"),
                  *root.glob("deploy/grafana/*.json")]:
@@ -75,13 +76,14 @@ def without_results(arguments):
     return re.sub(r"(?:, |^)OUT \w+ [^,]+", "", arguments)
 
 
-def members(schema, prefix=""):
-    """The members of an object in a JSON schema, at every depth."""
+def members(schema, schemas, prefix=""):
+    """The members of an object in a JSON schema, at every depth; of other schemas that it names, those which are its alternatives."""
     for name, inner in (schema.get("properties") or {}).items():
         yield prefix + name
-        yield from members(inner, f"{prefix}{name}.")
+        yield from members(inner, schemas, f"{prefix}{name}.")
     for inner in [*schema.get("oneOf", []), *schema.get("allOf", []), *([schema["items"]] if "items" in schema else [])]:
-        yield from members(inner, prefix)
+        named = schemas[inner["$ref"].rpartition("/")[2]] if "$ref" in inner and "items" not in schema else inner
+        yield from members(named, schemas, prefix)
 
 
 def lost(old, new):
