@@ -300,10 +300,11 @@ struct TemplateCompiler {
   private func error(_ reason: TemplateError.Reason) -> TemplateError { TemplateError(path: path, reason: reason) }
 }
 
-/// The names that FCM reserves in `data` (firebase.google.com, REST v1, `Message.data`).
+/// The names that FCM reserves in `data` (firebase.google.com, REST v1, `Message.data`), and the empty name, which it refuses.
 enum FCMDataKey {
   static func isReserved(_ key: some Sequence<UInt8>) -> Bool {
-    key.elementsEqual("from".utf8) || key.elementsEqual("message_type".utf8) || key.starts(with: "google".utf8)
+    key.elementsEqual("".utf8) || key.elementsEqual("from".utf8) || key.elementsEqual("message_type".utf8)
+      || key.starts(with: "google".utf8)
       || key.starts(with: "gcm".utf8)
   }
 }

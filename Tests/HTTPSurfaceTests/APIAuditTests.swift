@@ -113,6 +113,7 @@ struct APIAuditTests {
     for status in [202, 202, 401, 429, 418, 599] {
       counters.note(.enqueueCall, status: status, status == 401 ? .expired : nil)
     }
+    counters.note(.pushGorush, status: 200, nil, refusedTokens: 3)
     counters.note(nil, status: 404, nil)
     counters.note(nil, status: 405, nil)
     var writer = ExpositionWriter(.prometheus)
@@ -124,6 +125,8 @@ struct APIAuditTests {
         #"push_gateway_api_requests_total{operation="enqueueCall",status="401"}"#: 1,
         #"push_gateway_api_requests_total{operation="enqueueCall",status="429"}"#: 1,
         #"push_gateway_api_requests_total{operation="enqueueCall",status="other"}"#: 2,
+        #"push_gateway_api_requests_total{operation="pushGorush",status="200"}"#: 1,
+        #"push_gateway_api_refused_tokens_total{operation="pushGorush"}"#: 3,
         #"push_gateway_api_requests_total{operation="none",status="404"}"#: 1,
         #"push_gateway_api_requests_total{operation="none",status="405"}"#: 1,
         #"push_gateway_api_refusals_total{reason="expired"}"#: 1,

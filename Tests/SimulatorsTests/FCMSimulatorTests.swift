@@ -49,7 +49,7 @@ struct FCMSimulatorTests {
 
   @Test(
     "reserved data keys are refused by name",
-    arguments: ["from", "message_type", "google.x", "googleX", "gcm", "gcm.n"])
+    arguments: ["", "from", "message_type", "google.x", "googleX", "gcm", "gcm.n"])
   func reservedKeys(_ key: String) {
     var bench = FCMBench()
     let answer = bench.send(FCMBench.message(data: #"{"\#(key)":"a"}"#))

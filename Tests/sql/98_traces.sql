@@ -22,8 +22,9 @@ select '22023 traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal
 select test.equal('a traceparent is kept as it came', pg_temp.enqueue('traced', :'trace'), :'trace');
 select test.equal('any flags will do', pg_temp.enqueue('flags', left(:'trace', 53) || 'ff'), left(:'trace', 53) || 'ff');
 select test.equal('none is none', pg_temp.enqueue('untraced', null), 'none');
+select test.equal('an empty one is none', pg_temp.enqueue('untraced-too', ''), 'none');
 select test.equal('refused: ' || fault, pg_temp.enqueue('bad', trace), :'refusal')
-from (values ('empty', ''), ('a word', 'x'), ('capitals', upper(:'trace')), ('no version 00', '01' || substr(:'trace', 3)),
+from (values ('a blank', ' '), ('a word', 'x'), ('capitals', upper(:'trace')), ('no version 00', '01' || substr(:'trace', 3)),
   ('a part too many', :'trace' || '-00'),
   ('too short', left(:'trace', 54)), ('a line break at its end', :'trace' || E'\n'), ('a space before it', ' ' || :'trace'),
     ('long', repeat('0', 100000)),

@@ -74,9 +74,9 @@ begin
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
-  -- Of version 00 (w3.org/TR/trace-context).
+  -- Of version 00 (w3.org/TR/trace-context). A backend without a trace may give an empty one.
   if new.traceparent !~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' then
-    new.traceparent := '';
+    new.traceparent := case when new.traceparent <> '' then '' end;
   end if;
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
   new.answered_by := null;

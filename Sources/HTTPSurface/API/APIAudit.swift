@@ -20,6 +20,8 @@ final class APIAudit: Sendable {
     var refusal: APIRefusal.Reason?
     /// The call that the request changed; nil if there is none.
     var callID: String?
+    /// Number of tokens for which a path of another push server did nothing, although it answers 200.
+    var refusedTokens = 0
   }
 
   /// Requests that are equal in these values are counted together.
@@ -92,6 +94,7 @@ final class APIAudit: Sendable {
       ]
       if let keyID = entry.keyID { metadata["key_id"] = .stringConvertible(keyID) }
       if let callID = entry.callID { metadata["call_id"] = "\(callID)" }
+      if entry.refusedTokens > 0 { metadata["refused_tokens"] = .stringConvertible(entry.refusedTokens) }
       guard entry.keyID != nil else { return logger.info("A path without a key was used", metadata: metadata) }
       return logger.info("A key was used", metadata: metadata)
     }

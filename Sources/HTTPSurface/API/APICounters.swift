@@ -13,6 +13,7 @@ package final class APICounters: Sendable {
   struct Snapshot: Sendable {
     fileprivate(set) var requests: [String: [String: Int]] = [:]
     fileprivate(set) var refusals: [APIRefusal.Reason: Int] = [:]
+    fileprivate(set) var refusedTokens: [APIOperation: Int] = [:]
 
     /// - Parameter status: one of `statuses`; nil for all others together.
     func requests(_ operation: APIOperation?, _ status: Int?) -> Int {
@@ -25,11 +26,12 @@ package final class APICounters: Sendable {
   var snapshot: Snapshot { counts.withLock { $0 } }
 
   /// - Parameter operation: nil if the path belongs to no operation.
-  func note(_ operation: APIOperation?, status: Int, _ refusal: APIRefusal.Reason?) {
+  func note(_ operation: APIOperation?, status: Int, _ refusal: APIRefusal.Reason?, refusedTokens: Int = 0) {
     let status = Self.statuses.contains(status) ? String(status) : "other"
     counts.withLock { counts in
       counts.requests[operation?.rawValue ?? Self.noOperation, default: [:]][status, default: 0] += 1
       if let refusal { counts.refusals[refusal, default: 0] += 1 }
+      if let operation, refusedTokens > 0 { counts.refusedTokens[operation, default: 0] += refusedTokens }
     }
   }
 }

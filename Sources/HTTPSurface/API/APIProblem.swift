@@ -108,6 +108,10 @@ extension APIProblem {
     status: .unsupportedMediaType, name: "unsupported-media-type",
     detail: "the body must be JSON, and Content-Type must be application/json")
 
+  static let encoded = APIProblem(
+    status: .unsupportedMediaType, name: "unsupported-media-type",
+    detail: "the body must not be compressed: send it without Content-Encoding")
+
   /// 422: a member of the request is invalid.
   static func invalid(_ field: String, _ detail: String) -> APIProblem {
     APIProblem(status: .unprocessableContent, name: "invalid-field", detail: detail, field: field)

@@ -39,7 +39,7 @@ struct APIResponder: HTTPResponder {
     // The answer to a new call contains its path.
     if let call = response.headers[.location].flatMap(APIRoute.init(path:)) { entry.callID = call.callID }
     audit.note(entry)
-    counters.note(entry.operation, status: entry.status, entry.refusal)
+    counters.note(entry.operation, status: entry.status, entry.refusal, refusedTokens: entry.refusedTokens)
     logger.debug(
       "The API answered",
       metadata: [
@@ -65,6 +65,7 @@ struct APIResponder: HTTPResponder {
     let trace = request.headers[.traceparent].flatMap(Traceparent.init(header:))
     if let answer = try await fronts.perform(operation, body, trace, client) {
       if answer.callIDs.count == 1 { entry.callID = answer.callIDs[0] }
+      entry.refusedTokens = answer.refusedTokens
       return answer.response
     }
     let response = try await operations.perform(
@@ -97,11 +98,19 @@ struct APIResponder: HTTPResponder {
       throw .malformed
     }
     guard body.readableBytes > 0 else { return [] }
+    let encoding = request.headers[.contentEncoding]?.lowercased()
+    guard encoding == nil || encoding == "identity" else { throw .encoded }
     // Other push servers do not look at it, so their clients may give any.
-    guard !operation.isOfOtherServer else { return Array(body.readableBytesView) }
+    guard !operation.isOfOtherServer else { return Self.withoutMark(body) }
     let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
     guard type?.split(separator: " ") == ["application/json"] else { throw .notJSONType }
-    return Array(body.readableBytesView)
+    return Self.withoutMark(body)
+  }
+
+  /// A byte order mark may be ignored (RFC 8259, section 8.1), and some clients write one.
+  private static func withoutMark(_ body: ByteBuffer) -> [UInt8] {
+    let bytes = body.readableBytesView
+    return Array(bytes.starts(with: "\u{FEFF}".utf8) ? bytes.dropFirst(3) : bytes)
   }
 }
 

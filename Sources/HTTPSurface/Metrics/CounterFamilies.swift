@@ -133,6 +133,12 @@ extension ExpositionWriter {
     for reason in APIRefusal.Reason.allCases {
       sample(api.refusals[reason] ?? 0, ["reason": reason.rawValue])
     }
+    family(
+      "push_gateway_api_refused_tokens_total", .counter,
+      "Tokens for which a request to the path of another push server did nothing, although it was answered 200")
+    for operation in APIOperation.allCases where operation.isOfOtherServer {
+      sample(api.refusedTokens[operation] ?? 0, ["operation": operation.rawValue])
+    }
   }
 
   // MARK: - Helpers

@@ -135,9 +135,9 @@ struct FCMMessageVerifier {
     contents.contains(UInt8(ascii: "\\")) ? json.string(value)?.count ?? 0 : contents.count
   }
 
-  /// `from`, `message_type`, and names that begin with `google` or `gcm` (Firebase, “About FCM messages”).
+  /// The empty name, `from`, `message_type`, and names that begin with `google` or `gcm` (Firebase, “About FCM messages”).
   private func isReserved(_ key: ArraySlice<UInt8>) -> Bool {
-    key.equals("from") || key.equals("message_type") || key.hasPrefix("google") || key.hasPrefix("gcm")
+    key.isEmpty || key.equals("from") || key.equals("message_type") || key.hasPrefix("google") || key.hasPrefix("gcm")
   }
 
   private func verify(

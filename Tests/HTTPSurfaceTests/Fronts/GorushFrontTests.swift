@@ -59,6 +59,7 @@ struct GorushFrontTests {
       let second = try await api.send("POST", Self.path, Self.call("c1", Self.phones))
       let logs = try #require(second.json["logs"] as? [[String: String]])
       #expect(logs.count == 1)
+      #expect(api.counters.snapshot.refusedTokens == [.pushGorush: 1])
       #expect(logs[0]["token"] == "goru…89-b")
       #expect(logs[0]["error"]?.contains("data.callId") == true)
       #expect(logs[0]["notif_id"] == "n1" && logs[0]["platform"] == "android" && logs[0]["type"] == "failed-push")

@@ -11,6 +11,8 @@ struct FrontAnswer {
   var body: [UInt8]
   /// The calls that were enqueued or changed.
   var callIDs: [String]
+  /// Number of tokens for which nothing was done, although the request succeeded.
+  var refusedTokens: Int
 
   var response: Response {
     Response(

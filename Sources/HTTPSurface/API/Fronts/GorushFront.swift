@@ -41,7 +41,8 @@ struct GorushFront: Sendable {
     }
     // Nothing was done, so the whole request can be tried again.
     if succeeded == 0, let problem { throw problem }
-    return FrontAnswer(body: answer(plan.tokenCount, refused, notifications), callIDs: callIDs)
+    return FrontAnswer(
+      body: answer(plan.tokenCount, refused, notifications), callIDs: callIDs, refusedTokens: refused.count)
   }
 
   // MARK: - Groups

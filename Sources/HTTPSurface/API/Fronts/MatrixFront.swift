@@ -168,7 +168,7 @@ struct MatrixFront: Sendable {
     for pushKey in rejected { writer.string(pushKey) }
     writer.endArray()
     writer.endObject()
-    return FrontAnswer(body: writer.bytes, callIDs: callIDs)
+    return FrontAnswer(body: writer.bytes, callIDs: callIDs, refusedTokens: rejected.count)
   }
 }
 
