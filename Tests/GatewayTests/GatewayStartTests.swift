@@ -72,8 +72,7 @@ private final class LineCounter: Sendable {
     let port = try #require(parts.dropFirst().first?.split(separator: ":").last.flatMap { UInt16($0) })
     let relay = try TCPRelay(to: port)
     relay.fallSilent()
-    let name = try #require(parts.last)
-    return (relay, "postgres://push@127.0.0.1:\(relay.port)/\(name)?connect_timeout=1")
+    return (relay, "postgres://push@127.0.0.1:\(relay.port)/\(database.name)?connect_timeout=1")
   }
 
   private func migrate(_ database: TestDatabase) async throws {

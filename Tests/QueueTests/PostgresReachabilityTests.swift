@@ -12,9 +12,8 @@ struct PostgresReachabilityTests {
   private static let one = PostgresStatement(name: "one", sql: "select 1")
 
   /// The database's URL with other hosts.
-  private func url(_ database: TestDatabase, _ places: String, _ more: String = "") throws -> String {
-    let name = try #require(database.url.split(separator: "/").last)
-    return "postgres://push@\(places)/\(name)?sslmode=disable&gssencmode=disable\(more)"
+  private func url(_ database: TestDatabase, _ places: String, _ more: String = "") -> String {
+    "postgres://push@\(places)/\(database.name)?sslmode=disable&gssencmode=disable\(more)"
   }
 
   private func port(_ database: TestDatabase) throws -> UInt16 {
@@ -42,7 +41,7 @@ struct PostgresReachabilityTests {
   func silentFromTheStart() async throws {
     try await withRelay { database, relay in
       relay.fallSilent()
-      let url = try url(database, "127.0.0.1:\(relay.port)", "&connect_timeout=1")
+      let url = self.url(database, "127.0.0.1:\(relay.port)", "&connect_timeout=1")
       let asked = database.loop.now
       let error = await #expect(throws: PostgresError.self) {
         try await PostgresConnection.connect(to: url, applicationName: "tests", on: database.loop)
@@ -56,7 +55,7 @@ struct PostgresReachabilityTests {
   @Test("an answer that is late is lost, and so is the connection with all pending statements")
   func lostAnswer() async throws {
     try await withRelay { database, relay in
-      let url = try url(database, "127.0.0.1:\(relay.port)")
+      let url = self.url(database, "127.0.0.1:\(relay.port)")
       let connection = try await PostgresConnection.connect(to: url, applicationName: "tests", on: database.loop)
       #expect(try await connection.query(Self.one, patience: .seconds(60)).int32(0, 0) == 1)
       relay.fallSilent()
@@ -109,7 +108,7 @@ struct PostgresReachabilityTests {
   @Test("a claim without an answer is lost within seconds, and the store reconnects")
   func lostClaim() async throws {
     try await withRelay { database, relay in
-      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      let (outbox, events) = await outbox(url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
       try await events.available()
       try await outbox.register()
       relay.fallSilent()
@@ -134,7 +133,7 @@ struct PostgresReachabilityTests {
   @Test("connections that die silently while idle are replaced within seconds")
   func idle() async throws {
     try await withRelay { database, relay in
-      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      let (outbox, events) = await outbox(url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
       try await events.available()
       let asked = database.loop.now
       relay.fallSilent()
@@ -162,7 +161,7 @@ struct PostgresReachabilityTests {
       // The half statement lasts for as long as the outbox waits for its answer: long enough to be seen.
       let loop = EventLoop.slow("outbox")
       defer { loop.stop() }
-      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: loop)
+      let (outbox, events) = await outbox(url(database, "127.0.0.1:\(relay.port)"), on: loop)
       try await events.available()
       try await outbox.register()
       let former = try await sessions(6, database)
@@ -188,7 +187,7 @@ struct PostgresReachabilityTests {
       // The half statement lasts for as long as the outbox waits for its answer: long enough to be seen.
       let loop = EventLoop.slow("outbox")
       defer { loop.stop() }
-      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: loop)
+      let (outbox, events) = await outbox(url(database, "127.0.0.1:\(relay.port)"), on: loop)
       try await events.available()
       try await outbox.register()
       relay.withhold(last: 5, of: "push.beat(")
@@ -210,7 +209,7 @@ struct PostgresReachabilityTests {
       let places = "127.0.0.1:1,127.0.0.1:\(silent.port),no-such-host.invalid,localhost:\(try port(database))"
       let asked = database.loop.now
       let connection = try await PostgresConnection.connect(
-        to: try url(database, places), applicationName: "tests", on: database.loop)
+        to: url(database, places), applicationName: "tests", on: database.loop)
       #expect(try await connection.query(Self.one).int32(0, 0) == 1)
       let time = database.loop.now - asked
       #expect(time < .seconds(40), "\(time.milliseconds) ms")
@@ -248,7 +247,7 @@ struct PostgresReachabilityTests {
   func turnedReadOnly() async throws {
     try await TestDatabase.with { database in
       try await setReadOnly(true, database)
-      let (outbox, events) = await outbox(database.url + "?target_session_attrs=any", on: database.loop)
+      let (outbox, events) = await outbox(database.url + "&target_session_attrs=any", on: database.loop)
       try await events.available()
       let error = await #expect(throws: OutboxError.self) { try await outbox.register() }
       #expect(error?.code == .transient)
@@ -274,9 +273,9 @@ struct PostgresReachabilityTests {
   }
 
   private func setReadOnly(_ isReadOnly: Bool, _ database: TestDatabase) async throws {
-    let name = try #require(database.url.split(separator: "/").last)
+    let name = database.name
     let admin = try await PostgresConnection.connect(
-      to: String(database.url.dropLast(name.count)) + "postgres", applicationName: "tests", on: database.loop)
+      to: database.url.replacing("/\(name)?", with: "/postgres?"), applicationName: "tests", on: database.loop)
     let value = isReadOnly ? "on" : "off"
     try await admin.script("alter database \(name) set default_transaction_read_only = \(value)")
     await admin.close()

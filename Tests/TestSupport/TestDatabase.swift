@@ -10,6 +10,8 @@ import TestTime
 public struct TestDatabase: Sendable {
   /// Its connection URL.
   public let url: String
+  /// The name of the database.
+  public var name: String { URL(string: url)?.lastPathComponent ?? "" }
   public let loop: EventLoop
 
   public struct Missing: Error, CustomStringConvertible {
@@ -168,6 +170,8 @@ public struct TestDatabase: Sendable {
   private static func url(of name: String, on server: String) -> String {
     guard var components = URLComponents(string: server) else { return server }
     components.path = "/" + name
+    // On a busy machine it may take long until Postgres has a process for a session.
+    components.queryItems = [URLQueryItem(name: "connect_timeout", value: "60")]
     return components.string ?? server
   }
 }
