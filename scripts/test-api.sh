@@ -71,6 +71,9 @@ PYTHONPATH=Tests/api "$local/venv/bin/st" --config-file Tests/api/schemathesis.t
   || { tail -n 120 "$local/schemathesis.log" | cut -c1-600 >&2; fail "a violation: see $local/schemathesis.log"; }
 grep -A3 -E '^Test cases:|^=.* in [0-9.]+s' "$local/schemathesis.log" || true
 
+say "Clients that generators make of openapi.yaml"
+python3 Tests/api/clients.py --api "$api" --key "$key" --work "$local/clients" || fail "a generated client cannot use the API"
+
 say "Attackers"
 expired=$(make_key '')
 "$psql" -XAtq "$DATABASE_URL" -c "update push.api_keys set expires_at = now() where id = $(echo "$expired" | cut -d_ -f2)"
