@@ -11,7 +11,7 @@
 //
 // Two tokens are enough, because it costs little to be wrong: a lone ring waits for a second at most, and the first success closes the
 // circuit. One token proves nothing, whatever the provider says of our credentials: the fault may be its own. So if a half-open circuit
-// has tried a token that had failed before, the next try is soon. A request without an answer is no failure of the provider if the
+// has tried a token that had failed before, the next try is soon, but each time later, as the provider may be down. A request without an answer is no failure of the provider if the
 // provider has answered since it was sent.
 
 public import Runtime
@@ -25,7 +25,8 @@ public struct LaneCircuit: Sendable {
     public var memory: Nanoseconds = .seconds(60)
     /// How long the circuit stays open before a delivery tries.
     public var openFor: Nanoseconds = .seconds(1)
-    /// The same after a try that has shown nothing new, because its token had failed before.
+    /// The same after a try that has shown nothing new, because its token had failed before. It doubles with each further one in
+    /// succession, up to `openFor`.
     public var openAgainFor: Nanoseconds = .milliseconds(250)
     public init() {}
   }
@@ -59,6 +60,8 @@ public struct LaneCircuit: Sendable {
   private let limits: Limits
   /// The failures since the last success, each of another token.
   private var failures: [(token: ArraySlice<UInt8>, at: Instant)] = []
+  /// How long the circuit stays open after the next try that shows nothing new.
+  private var nextAgain: Nanoseconds
   /// When the provider answered last.
   private var workedAt = Instant(nanoseconds: .min)
   /// When the circuit became half-open last.
@@ -70,6 +73,7 @@ public struct LaneCircuit: Sendable {
 
   public init(limits: Limits = Limits()) {
     self.limits = limits
+    nextAgain = limits.openAgainFor
   }
 
   /// Whether the last push failed, or the circuit is not closed. Nothing has worked since.
@@ -110,7 +114,10 @@ public struct LaneCircuit: Sendable {
     if failures.count > Self.failuresMax { failures.removeFirst() }
     switch state {
     case .open: return nil
-    case .halfOpen: return open(for: hadFailed ? limits.openAgainFor : limits.openFor, now)
+    case .halfOpen:
+      let time = hadFailed ? nextAgain : limits.openFor
+      nextAgain = hadFailed ? min(nextAgain * 2, limits.openFor) : limits.openAgainFor
+      return open(for: time, now)
     case .closed: return failures.count >= limits.tokens ? open(for: limits.openFor, now) : nil
     }
   }
@@ -125,6 +132,7 @@ public struct LaneCircuit: Sendable {
   /// The provider works.
   public mutating func close() {
     state = .closed
+    nextAgain = limits.openAgainFor
     if !failures.isEmpty { failures = [] }
   }
 

@@ -88,18 +88,36 @@ struct LaneCircuitTests {
     #expect(circuit.wait(at(6_500)) == .zero)
   }
 
-  @Test("a try at a token that had failed before is followed by another one soon")
+  @Test("a try at a token that had failed before is followed by another one soon, but each time later")
   func knownToken() {
     var circuit = opened()
     #expect(circuit.didHear(.failing, about: token(3), at(10)) == nil, "it is open")
     var now: Int64 = 1000
-    for number in 1...3 {
+    for (number, wait) in [(1, 250), (2, 500), (3, 1000), (1, 1000), (4, 1000), (4, 250), (1, 500)] as [(Int, Int64)] {
       circuit.advance(at(now))
-      #expect(circuit.didHear(.failing, about: token(number), at(now)) == .opened(until: at(now + 250)))
-      now += 250
+      #expect(circuit.didHear(.failing, about: token(number), at(now)) == .opened(until: at(now + wait)))
+      now += wait
     }
-    circuit.advance(at(now))
-    #expect(circuit.didHear(.failing, about: token(4), at(now)) == .opened(until: at(now + 1000)))
+    #expect(circuit.didHear(.working, at(now)) == .closed)
+    for (number, wait) in [(1, nil), (2, 1000), (1, 250)] as [(Int, Int64?)] {
+      circuit.advance(at(now))
+      let change = wait.map { LaneCircuit.Change.opened(until: at(now + $0)) }
+      #expect(circuit.didHear(.failing, about: token(number), at(now)) == change)
+      now += wait ?? 0
+    }
+  }
+
+  @Test("a provider that is down gets at most two tries more than one a second, also at the same few tokens")
+  func rate() {
+    var circuit = opened()
+    var tries = 0
+    for now in stride(from: Int64(0), to: 60_000, by: 10) {
+      circuit.advance(at(now))
+      guard circuit.state == .halfOpen else { continue }
+      tries += 1
+      _ = circuit.didHear(.failing, about: token(1 + tries % 2), at(now))
+    }
+    #expect(tries == 59 + 2)
   }
 
   @Test("failures while it is open do not change its state")
