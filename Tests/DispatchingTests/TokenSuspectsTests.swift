@@ -70,20 +70,49 @@ import Testing
     }
   }
 
-  @Test func `of suspects that were lost together, those with fewer losses come first`() {
+  @Test func `nobody has a second turn while others wait for their first, and invites come first`() {
+    var suspects = TokenSuspects()
+    var now = Instant(nanoseconds: 0)
+    for token: UInt8 in [1, 1, 2, 2, 3, 3] { send(&suspects, token, isAnswered: false, now) }
+    // The turn of 1 ends without an answer. It asks again, as do a missed call of 2 and an invite of 3.
+    let isGranted = suspects.grant([1], now)
+    let asking: [(token: UInt8, isInvite: Bool)] = [(1, true), (2, false), (3, true)]
+    var turns: [UInt8] = []
+    for _ in 1...3 {
+      for (token, isInvite) in asking where !turns.contains(token) {
+        _ = suspects.grant([token], isInvite: isInvite, now)
+      }
+      now = now + TokenSuspects.interval
+      suspects.returnTurn(isAnswered: false)
+      for (token, isInvite) in asking where !turns.contains(token) {
+        if suspects.grant([token], isInvite: isInvite, now) { turns.append(token) }
+      }
+    }
+    #expect(isGranted && turns == [3, 2, 1])
+  }
+
+  @Test func `a suspect without an answer holds up the others for a second`() {
     var suspects = TokenSuspects()
     let now = Instant(nanoseconds: 0)
-    for token: UInt8 in [1, 1, 1, 2, 2] { send(&suspects, token, isAnswered: false, now) }
+    let granted = [0, 999, 1_000].map { suspects.grant([1], now + .milliseconds($0)) }
+    #expect(granted == [true, false, true])
+  }
+
+  @Test func `an answer takes the turns of its token back`() {
+    var suspects = TokenSuspects()
+    let now = Instant(nanoseconds: 0)
+    for token: UInt8 in [1, 1, 2, 2] { send(&suspects, token, isAnswered: false, now) }
+    _ = suspects.grant([1], now)
+    suspects.didSend()
+    suspects.didEnd([1], isLost: false, isAnswered: true, hadTurn: true, now)
+    for _ in 1...2 { send(&suspects, 1, isAnswered: false, now) }
     // Both wait for a turn.
     _ = suspects.grant([9], now)
+    _ = suspects.grant([9], now)
     let asked = ([2, 1] as [UInt8]).map { suspects.grant([$0], now) }
-    let later = now + TokenSuspects.interval
     suspects.returnTurn(isAnswered: true)
-    let granted = ([1, 2] as [UInt8]).map { suspects.grant([$0], later) }
-    #expect(asked == [false, false] && granted == [false, true])
-    suspects.returnTurn(isAnswered: true)
-    let isGranted = suspects.grant([1], later + TokenSuspects.interval)
-    #expect(isGranted, "nobody else waits")
+    let isGranted = suspects.grant([1], now + TokenSuspects.interval)
+    #expect(asked == [false, false] && isGranted)
   }
 
   @Test func `an answer forgets the losses of its token, and so do ten minutes; the environment stays`() {

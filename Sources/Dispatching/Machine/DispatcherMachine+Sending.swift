@@ -63,7 +63,7 @@ extension DispatcherMachine {
       comeBack(entry)
       return true
     }
-    entry.hasTurn = suspects[entry.lane].grant(entry.delivery.token, now)
+    entry.hasTurn = suspects[entry.lane].grant(entry.delivery.token, isInvite: entry.delivery.kind == .invite, now)
     if entry.hasTurn {
       comeBack(entry)
     } else {

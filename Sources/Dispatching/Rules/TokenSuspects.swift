@@ -6,8 +6,7 @@
 //   once more, and others have worked between         the token's failures say nothing about its lane any more
 //   … and the provider refuses our credentials to it  the push is dead after three tries
 //   a connection is lost with a push on it            counted for its token
-//   twice                                             a suspect: sent in turns, those with fewer losses first; a ring goes to other
-//                                                     gateways first
+//   twice                                             a suspect: sent in turns, those that have had fewer first, of these rings first
 //   five times, others answered between each          the provider closes connections because of it: the push is dead
 //   it works                                          its failures are forgotten; any answer forgets its losses
 //
@@ -44,6 +43,8 @@ struct TokenSuspects {
     private var before = (answered: 0, lost: 0)
     /// The connection of the last loss.
     private var connection: Int?
+    /// How many turns the token has had since it was last answered.
+    fileprivate var turns = 0
 
     fileprivate mutating func note(_ connection: Int?, answered: Int, lost: Int) {
       if let connection, connection == self.connection { return }
@@ -112,9 +113,9 @@ struct TokenSuspects {
   /// Number of answers since `atATime` last grew.
   private var answers = 0
   private var suspectsInFlight = 0
-  /// When a suspect with so many losses last asked in vain.
+  /// When a suspect of a rank last asked in vain. Lower ranks come first.
   private var askedAt: [Int: Instant] = [:]
-  private static let lossesMax = 16
+  private static let turnsMax = 16
   private var grantedAt = Instant(nanoseconds: .min)
   private var lostAt = Instant(nanoseconds: .min)
   private var hasAnswered = true
@@ -196,17 +197,19 @@ struct TokenSuspects {
 
   // MARK: - Turns
 
-  /// Whether a push to this token, which is a suspect, may be sent now. If so, it counts as sent.
-  mutating func grant(_ token: ArraySlice<UInt8>, _ now: Instant) -> Bool {
-    let losses = min(losses(of: token, now).count, Self.lossesMax)
-    let comesFirst = !askedAt.contains { $0.key < losses && $0.value + Self.interval * 2 > now }
+  /// Whether a push to this token, which is a suspect, may be sent now. If so, it counts as sent. Nobody has a second turn while others
+  /// wait for their first. Of those that have had as many, invites come first.
+  mutating func grant(_ token: ArraySlice<UInt8>, isInvite: Bool = true, _ now: Instant) -> Bool {
+    let rank = min(losses(of: token, now).turns, Self.turnsMax) * 2 + (isInvite ? 0 : 1)
+    let comesFirst = !askedAt.contains { $0.key < rank && $0.value + Self.interval * 2 > now }
     let isAwaited = !hasAnswered && inFlight > suspectsInFlight
     // One that gets no answer holds up the others for a second.
     let hasRoom = suspectsInFlight < atATime || grantedAt + Self.pause <= now
     guard comesFirst, hasRoom, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else {
-      askedAt[losses] = now
+      askedAt[rank] = now
       return false
     }
+    entries[token]?.losses.turns += 1
     suspectsInFlight += 1
     grantedAt = now
     return true
