@@ -866,7 +866,7 @@ begin
   -- A call is read once for each of its rows, by the statement that takes them: found_ended is what the gateway is told.
   return query
     update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, avoid = null, attempt = least(d.attempt, 1000000000) + 1,
+    set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(case when c.is_large then
         (c.id, d.user_id) in (select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_picked.calls))
         else c.declined ? d.user_id end, false))
@@ -901,7 +901,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[], p_last smallint[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing while push.put_away has work to do, nothing that avoids this gateway (push.delivery.avoid), and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these; p_last: lanes that are sick here: only what others have left for 100 ms; a negative number: nothing that was handed on. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[], p_last smallint[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing while push.put_away has work to do, nothing that this gateway has handed on before it is due, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these; p_last: lanes that are sick here: only what others have left for 100 ms; a negative number: nothing that was handed on. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
 
 CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1329,8 +1329,8 @@ begin
     from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
     cross join push.lane l
     cross join lateral (
-      select d.kind, case when d.avoid is not null and d.due_at > now() then 2::smallint else d.state end as state, d.owner, d.created_at,
-        d.deadline_at
+      select d.kind, case when d.state = 0 and d.handed_on_by is not null and d.due_at > now() then 2::smallint else d.state end as state,
+        d.owner, d.created_at, d.deadline_at
       from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
       order by d.deadline_at limit v_each
@@ -2910,7 +2910,7 @@ begin
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
-      ready_lane = case when j.deaths < c_suspect then d.lane end
+      ready_lane = case when j.deaths < c_suspect then d.lane end, due_at = clock_timestamp()
     from judged j
     where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
   )
@@ -3577,9 +3577,9 @@ CREATE TABLE push.delivery (
     bypassed_at timestamp with time zone,
     paired boolean DEFAULT false NOT NULL,
     found_ended boolean DEFAULT false NOT NULL,
-    avoid integer,
     handed_on_at timestamp with time zone,
     accepted_at timestamp with time zone,
+    handed_on_by integer[],
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -3640,21 +3640,22 @@ COMMENT ON COLUMN push.delivery.paired IS 'for a cancel and a missed call of one
 
 COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
 
-COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway has handed it on; null: anybody';
-
 COMMENT ON COLUMN push.delivery.handed_on_at IS 'when a gateway last returned it; null: none has';
 
 COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 
+COMMENT ON COLUMN push.delivery.handed_on_by IS 'the gateways that have handed it on, the last one last, since one of them did so for the second time. They do not claim it before due_at, others do; null: none has';
+
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-  select (p_row.avoid is null or -p_row.lane <> all (p_last))
-    and case when p_row.avoid > 0 and p_row.avoid <> p_gateway then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
-      <= statement_timestamp() - case when p_row.avoid = -p_gateway or p_row.lane = any (p_last) then interval '100 ms' else '0' end
+  select (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
+    and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
+      <= statement_timestamp() - case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end
+        * interval '100 ms'
 $$;
 
-COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). After a rest for all, and while the lane is sick, the others come first, by 100 ms: they poll every 50 ms';
+COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). While the lane is sick, others come first, by 100 ms: they poll every 50 ms. Of those that are sick, too, the one comes first that had it longest ago';
 
 CREATE FUNCTION push.is_own(p_app text) RETURNS boolean
     LANGUAGE sql STABLE
@@ -4419,7 +4420,7 @@ begin
       -- example, says nothing about other calls.
       select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
-        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.avoid is null or d.due_at <= now())
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.handed_on_by is null or d.due_at <= now())
       order by d.deadline_at
       limit 100
     ) head
@@ -4574,7 +4575,7 @@ $$;
 
 COMMENT ON FUNCTION push.own_shard() IS 'the number of this shard; null: this database stands alone';
 
-CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[], p_avoid text[] DEFAULT NULL::text[]) RETURNS bigint
+CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[], p_hand_on boolean[] DEFAULT NULL::boolean[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -4592,14 +4593,16 @@ begin
   with parked as (
     -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
     update push.delivery d
-    set state = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then 0 else 2 end,
-      ready_lane = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then d.ready_lane end, owner = null, found_ended = false,
-      avoid = case p_avoid[r.i] when 'us' then p_gateway when 'all' then -p_gateway end, handed_on_at = v_now,
+    set state = case when p_delay_ms[r.i] is null or p_hand_on[r.i] then 0 else 2 end,
+      ready_lane = case when p_delay_ms[r.i] is null or p_hand_on[r.i] then d.ready_lane end, owner = null, found_ended = false,
+      -- Who had it before begins the next round.
+      handed_on_by = case when p_hand_on[r.i] is not true then d.handed_on_by when p_gateway = any (d.handed_on_by) then array[p_gateway]
+        else d.handed_on_by || p_gateway end, handed_on_at = v_now,
       attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
       due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
       failures = case when p_failures[r.i] is null then d.failures
         else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
-      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
+      bypassed_at = case when p_hand_on[r.i] and d.kind = 0 and d.accepted_at is null
           and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
         then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
     from generate_series(1, cardinality(p_outbox_id)) r(i)
@@ -4611,14 +4614,14 @@ begin
   )
   select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
   perform push.bury(v_places, 0) where v_places is not null;
-  if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
+  if array_position(p_delay_ms, null) is not null or true = any (p_hand_on) then
     perform push.ring_doorbell();
   end if;
   return v_parked;
 end
 $_$;
 
-COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[], p_avoid text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_avoid: us: until p_delay_ms are over, only other gateways may claim it; all: nobody may; null: it waits, and push.promote makes it ready';
+COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[], p_hand_on boolean[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_hand_on: true: until p_delay_ms are over, only gateways that have not handed it on (push.delivery.handed_on_by) may claim it; otherwise it waits, and push.promote makes it ready';
 
 CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) RETURNS TABLE(event text, type text, outbox_id bigint, user_id text, at timestamp with time zone, data jsonb)
     LANGUAGE sql STABLE
@@ -4766,7 +4769,7 @@ begin
       select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
-        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit 1 for no key update skip locked
     ) suspect
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
@@ -4783,7 +4786,7 @@ begin
     cross join lateral (
       select d.ctid as place, d.outbox_id from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
-        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused) limit p_total
@@ -4797,7 +4800,7 @@ begin
       cross join lateral (
         select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-          and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+          and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
@@ -5541,9 +5544,9 @@ begin
     -- A condition "state = 2" may be planned as a scan of all waiting deliveries, and there are most of them when this
     -- function is needed.
     update push.delivery d
-      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp(), avoid = null
+      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp(), handed_on_by = null
       where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_call.id))
-        and d.kind = 0 and (d.state = 2 or d.avoid is not null) and d.deadline_at > clock_timestamp();
+        and d.kind = 0 and (d.state = 2 or d.state = 0 and d.handed_on_by is not null) and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
     with last as (
       -- The last push to each device.
@@ -6151,7 +6154,8 @@ begin
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
-          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
+          or d.state <> 1 and v_pass = 3
+            and (p_outcome[r.i] <= 1 or d.handed_on_by[cardinality(d.handed_on_by)] = p_gateway and d.lease = p_lease[r.i]))
       returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
         case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
           else coalesce(p_outcome[r.i], 4) end as outcome
@@ -7432,7 +7436,7 @@ CREATE VIEW push.deliveries AS
     d.user_id,
         CASE
             WHEN (d.state = 1) THEN 'claimed'::text
-            WHEN ((d.state = 2) OR ((d.avoid IS NOT NULL) AND (d.due_at > now()))) THEN 'waiting'::text
+            WHEN ((d.state = 2) OR ((d.handed_on_by IS NOT NULL) AND (d.due_at > now()))) THEN 'waiting'::text
             ELSE 'ready'::text
         END AS state,
     d.attempt,
@@ -8424,9 +8428,9 @@ CREATE VIEW push.stuck AS
             c.bypassed_at,
             c.paired,
             c.found_ended,
-            c.avoid,
             c.handed_on_at,
             c.accepted_at,
+            c.handed_on_by,
             c.is_stopped,
             row_number() OVER (PARTITION BY
                 CASE c.state
@@ -8458,9 +8462,9 @@ CREATE VIEW push.stuck AS
                     d_1.bypassed_at,
                     d_1.paired,
                     d_1.found_ended,
-                    d_1.avoid,
                     d_1.handed_on_at,
                     d_1.accepted_at,
+                    d_1.handed_on_by,
                     (l_1.paused OR COALESCE((s.circuit = 'open'::text), false)) AS is_stopped
                    FROM ((push.lane l_1
                      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
@@ -8489,9 +8493,9 @@ CREATE VIEW push.stuck AS
                             d_2.bypassed_at,
                             d_2.paired,
                             d_2.found_ended,
-                            d_2.avoid,
                             d_2.handed_on_at,
-                            d_2.accepted_at
+                            d_2.accepted_at,
+                            d_2.handed_on_by
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -8522,9 +8526,9 @@ CREATE VIEW push.stuck AS
                     d_1.bypassed_at,
                     d_1.paired,
                     d_1.found_ended,
-                    d_1.avoid,
                     d_1.handed_on_at,
                     d_1.accepted_at,
+                    d_1.handed_on_by,
                     false
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)))

@@ -33,20 +33,20 @@ import Testing
     rig.pass(.milliseconds(5))
     let parked = Self.handedOn(&rig).sorted { $0.lease.outboxID < $1.lease.outboxID }
     try #require(parked.count == 3)
-    #expect(parked.map(\.avoided) == [.us, .us, nil])
+    #expect(parked.map(\.isHandedOn) == [true, true, false])
     #expect(parked.map(\.delay) == [.seconds(20), .seconds(20), .seconds(20)], "as its provider wants")
     #expect(parked.allSatisfy { $0.attempts == 1 && $0.failures.map(\.reason) == ["HTTP503"] })
     #expect(rig.inFlight == 0)
   }
 
-  @Test("every second try is followed by a rest for all")
+  @Test("a ring rests longer with each second try")
   func rests() throws {
     var rig = try MachineRig.open()
     try rig.bring((1...4).map { rig.delivery($0).attempted(Int32($0) - 1) })
     rig.answer(rig.sends(), .unavailable(reason: "HTTP503", after: nil))
     rig.pass(.milliseconds(5))
     let parked = Self.handedOn(&rig).sorted { $0.lease.outboxID < $1.lease.outboxID }
-    #expect(parked.map(\.avoided) == [.us, .all, .us, .all])
+    #expect(parked.map(\.isHandedOn) == [true, true, true, true])
     #expect(parked.map { $0.delay?.milliseconds } == [250, 250, 500, 500])
   }
 
@@ -58,7 +58,7 @@ import Testing
     rig.live(.milliseconds(200))
     #expect(rig.withdrawals() == [request.tag])
     let parked = Self.handedOn(&rig)
-    #expect(parked.map(\.avoided) == [.us] && parked.map(\.reason) == ["TimedOut"])
+    #expect(parked.map(\.isHandedOn) == [true] && parked.map(\.reason) == ["TimedOut"])
     #expect(parked.first?.failures.map(\.reason) == ["TimedOut"])
     #expect(rig.inFlight == 1, "its provider still has it")
     rig.answer([request], .unknown(reason: "TimedOut"))
@@ -78,7 +78,7 @@ import Testing
     rig.live(.milliseconds(200))
     #expect(Self.handedOn(&rig).isEmpty)
     rig.live(.milliseconds(200))
-    #expect(Self.handedOn(&rig).map(\.avoided) == [.us])
+    #expect(Self.handedOn(&rig).map(\.isHandedOn) == [true])
     rig.answer([request])
     rig.pass(.milliseconds(50))
     #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.delivered])
@@ -131,6 +131,41 @@ import Testing
     }
     rig.live(.seconds(5))
     #expect(Self.handedOn(&rig).count == count)
+  }
+
+  @Test("a token that alone gets no answer does not use up what may be handed on of others")
+  func ownFailures() throws {
+    var rig = try MachineRig.open()
+    let token = "token-without-answers"
+    for id in Int64(1)...2 {
+      try rig.bring([rig.delivery(id, token: token), rig.delivery(id + 2)])
+      let requests = rig.sends()
+      rig.answer(requests.filter { $0.token.elementsEqual(token.utf8) }, .unavailable(reason: "HTTP502", after: nil))
+      rig.answer(requests.filter { !$0.token.elementsEqual(token.utf8) })
+      rig.pass(.milliseconds(5))
+    }
+    _ = Self.handedOn(&rig)
+    try rig.bring((10...20).map { rig.delivery($0) } + (21...40).map { rig.delivery($0, token: token) })
+    let requests = rig.sends()
+    rig.live(.milliseconds(500))
+    rig.answer([requests[0]])
+    rig.live(.seconds(2))
+    #expect(Self.handedOn(&rig).count == 30)
+  }
+
+  @Test("what waits in memory goes back to the outbox if its lane is not well then")
+  func memory() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2), rig.delivery(3, kind: .missedCall)])
+    let requests = rig.sends()
+    try #require(requests.count == 3)
+    for isVisible in [true, false] {
+      rig.answer(requests.filter { $0.kind.isVisible == isVisible }, .unavailable(reason: "HTTP502", after: nil))
+    }
+    rig.live(.milliseconds(300))
+    let parked = Self.handedOn(&rig).filter { !$0.isHandedOn }
+    #expect(parked.map(\.lease.outboxID) == [3] && parked.map(\.attempts) == [1])
+    #expect(rig.sends().isEmpty)
   }
 
   @Test("an answer that comes after that settles the ring, when its return is written", arguments: [true, false])

@@ -160,7 +160,7 @@ import Testing
     try rig.bring([rig.delivery(1, kind: kind)])
     rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
     rig.pass(.milliseconds(5))
-    #expect(rig.parkings().flatMap(\.parkings).map(\.avoided) == [.us])
+    #expect(rig.parkings().flatMap(\.parkings).map(\.isHandedOn) == [true])
   }
 
   // MARK: - Hedges

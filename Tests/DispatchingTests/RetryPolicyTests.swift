@@ -130,14 +130,9 @@ struct RetryPolicyTests {
       policy.disposition(
         of: outcome, attempts: 1, isRing: true, deadline: now + left, answeredAt: now, random: 0)
     }
-    // This gateway waits as long as the provider says.
-    let wait: Nanoseconds? =
-      switch outcome {
-      case .unavailable(_, let after), .throttled(_, let after, _): after
-      default: nil
-      }
-    let rests: Rest = if case .throttled = outcome { .here } else { .inTurn }
-    #expect(decide(.seconds(60)) == .handOn(reason: outcome.failureReason ?? "", after: wait, rests: rests))
+    // Where the whole lane pauses, this gateway claims nothing.
+    let wait: Nanoseconds? = if case .unavailable(_, let after) = outcome { after } else { nil }
+    #expect(decide(.seconds(60)) == .handOn(reason: outcome.failureReason ?? "", after: wait))
     #expect(decide(.milliseconds(100)) == .settle(.expired, reason: outcome.failureReason))
   }
 
@@ -161,11 +156,11 @@ struct RetryPolicyTests {
         isRing: true, deadline: now + .seconds(60), answeredAt: now, random: 0)
     }
     let long = Nanoseconds.seconds(20)
-    #expect(decide(long, attempts: 1, throttles: 1) == .handOn(reason: "x", after: long, rests: .here))
-    #expect(decide(long, attempts: 2, throttles: 1) == .handOn(reason: "x", after: long, rests: .here))
-    #expect(decide(long, attempts: 3, throttles: 1) == .handOn(reason: "x", after: long, rests: .everywhere))
+    #expect(decide(long, attempts: 1, throttles: 1) == .handOn(reason: "x", after: long))
+    #expect(decide(long, attempts: 2, throttles: 1) == .handOn(reason: "x", after: long))
+    #expect(decide(long, attempts: 3, throttles: 1) == .park(after: long, reason: "x", isCounted: true))
     #expect(decide(nil, attempts: 1, throttles: 1) == .retry(after: .zero, reason: "x", isCounted: true))
-    #expect(decide(nil, attempts: 2, throttles: 2) == .handOn(reason: "x", after: policy.longestRest, rests: .here))
+    #expect(decide(nil, attempts: 2, throttles: 2) == .handOn(reason: "x", after: policy.longestRest))
     #expect(decide(nil, attempts: 4, throttles: 2) == .settle(.dead, reason: "x"))
   }
 

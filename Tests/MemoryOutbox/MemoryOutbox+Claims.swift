@@ -112,7 +112,6 @@ extension MemoryOutbox {
     row.state = .claimed
     row.owner = gateway
     row.lease = number
-    row.avoid = nil
     row.attempt += 1
     row.hasFoundEnded = row.isInvite && !call.rings(for: row.userID)
     deliveries[key] = row
@@ -181,7 +180,7 @@ extension MemoryOutbox {
   private func settleable(_ settlement: Settlement, of gateway: Int32) -> MemoryDelivery? {
     if let row = row(settlement.lease, of: gateway) { return row }
     guard let row = deliveries[settlement.lease.key], row.state != .claimed, !locked.contains(row.key),
-      settlement.isAccepted || row.avoid == gateway || row.avoid == -gateway
+      settlement.isAccepted || row.handedOnBy.last == gateway && row.lease == settlement.lease.lease
     else { return nil }
     return row
   }
@@ -240,9 +239,12 @@ extension MemoryOutbox {
     var count = 0
     for parking in parkings {
       guard var row = row(parking.lease, of: gateway) else { continue }
-      let isReady = parking.delay == nil || parking.avoided != nil
+      let isReady = parking.delay == nil || parking.isHandedOn
       row.state = isReady ? .ready : .waiting
-      row.avoid = parking.avoided.map { $0 == .us ? gateway : -gateway }
+      if parking.isHandedOn {
+        // Who had it before begins the next round.
+        row.handedOnBy = row.handedOnBy.contains(gateway) ? [gateway] : row.handedOnBy + [gateway]
+      }
       row.handedOnAt = now
       row.owner = nil
       row.hasFoundEnded = false
@@ -256,7 +258,7 @@ extension MemoryOutbox {
         continue
       }
       deliveries[row.key] = row
-      if parking.delay == nil || parking.avoided == .us { ringBell() }
+      if isReady { ringBell() }
     }
     return count
   }

@@ -111,8 +111,8 @@ public struct MemoryDelivery: Sendable {
   /// Whether the claim that took this invite found that its call no longer rings for its user.
   public var hasFoundEnded = false
   public var crashes: Int16 = 0
-  /// While it is ready and not due: the gateway that does not claim it; negative: nobody does, and this gateway has handed it on.
-  public var avoid: Int32?
+  /// The gateways that have handed it on since one of them last did so for the second time. They do not claim it before it is due.
+  public var handedOnBy: [Int32] = []
   public var handedOnAt: DatabaseTime = 0
   /// While it is claimed: when the provider accepted it from another gateway.
   public var acceptedAt: DatabaseTime?
@@ -122,14 +122,15 @@ public struct MemoryDelivery: Sendable {
 
   public var createdAt: DatabaseTime { key.createdAtMicroseconds }
   public var channel: MemoryChannel { MemoryChannel(lane: lane, token: token) }
-  /// Whether it avoids this gateway. If its lane is sick there, others come first.
+  /// Whether it is left to others. Where its lane is sick, others come first. Of those that are sick, too, the one comes first that had it
+  /// longest ago.
   func avoids(_ gateway: Int32, _ allowance: LaneAllowance?, at now: DatabaseTime) -> Bool {
     let isLast = allowance?.isLast ?? false
-    guard avoid != nil || isLast else { return false }
-    if avoid != nil, allowance?.takesOnlyNew ?? false { return true }
-    let isForOthers = avoid.map { $0 > 0 && $0 != gateway } ?? false
-    let from = isForOthers ? min(handedOnAt, dueAt) : dueAt
-    return from > now - (avoid == -gateway || isLast ? MemoryOutbox.Limits.othersFirst : 0)
+    guard !handedOnBy.isEmpty || isLast else { return false }
+    if !handedOnBy.isEmpty, allowance?.takesOnlyNew ?? false { return true }
+    let from = handedOnBy.isEmpty || handedOnBy.contains(gateway) ? dueAt : min(handedOnAt, dueAt)
+    let place = (handedOnBy.firstIndex(of: gateway) ?? 0) + 1
+    return from > now - (isLast ? MemoryOutbox.Limits.othersFirst * Int64(place) : 0)
   }
   /// Whether it may have reached the phone.
   public var mayHaveArrived: Bool { attempt > (hasFoundEnded ? 1 : 0) }

@@ -121,7 +121,7 @@ extension OutboxStoreConformance {
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let claimed = try await server.claim(1, gateway)
       let handOns = claimed.map {
-        Parking(lease: $0.lease, attempts: 1, delay: .seconds(200), avoided: .us, reason: "TimedOut")
+        Parking(lease: $0.lease, attempts: 1, delay: .seconds(200), isHandedOn: true, reason: "TimedOut")
       }
       try expect(try await gateway.park(handOns), 2, "handed on")
       try expect(try await server.states(of: call), [.ready, .ready], "rows")
@@ -131,24 +131,33 @@ extension OutboxStoreConformance {
       try await server.advance(by: .seconds(201))
       _ = try await gateway.beat(mayReap: false)
       try expect(try await server.claim(3, gateway).map(\.attempt), [2], "attempts of the gateway's claim afterwards")
-      // The mark is gone with the claim.
+      // What is released is due at once.
       _ = try await other.park(taken.map { Parking(releasing: $0.lease) })
       try expect(
         try await server.claim(4, gateway).map(\.key.pushNumber), taken.map(\.key.pushNumber),
         "what the other has released")
     },
-    OutboxStoreRule("a delivery that rests for all is claimed by nobody before it is due, and then without a job") {
+    OutboxStoreRule("nobody has a delivery that is handed on for a second time before the others had it once") {
       server in
-      let call = try await server.call()
-      let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      let lease = try await server.claim(1, gateway)[0].lease
-      let handOn = Parking(lease: lease, attempts: 2, delay: .seconds(200), avoided: .all, reason: "TimedOut")
-      try expect(try await gateway.park([handOn]), 1, "handed on")
-      try expect(try await server.states(of: call), [.ready], "rows")
-      try expect(try await server.claim(2, gateway).count, 0, "deliveries of the gateway")
-      try expect(try await server.claim(1, other).count, 0, "deliveries of the other")
-      try await server.advance(by: .seconds(201))
-      try expect(try await server.claim(2, other).map(\.attempt), [3], "attempts of the other's claim afterwards")
+      _ = try await server.call()
+      let gateways = [try await server.gateway(), try await server.gateway(), try await server.gateway()]
+      for round in Int32(1)...2 {
+        var turns: [Int] = []
+        for number in [2 * round - 1, 2 * round] {
+          for gateway in gateways {
+            let taken = try await gateway.claim(number, server.allowances(1), within: ClaimLimits()).deliveries
+            turns.append(taken.count)
+            guard let lease = taken.first?.lease else { continue }
+            let handOn = Parking(
+              lease: lease, attempts: 1, delay: .seconds(200), isHandedOn: true, reason: "TimedOut")
+            try expect(try await gateway.park([handOn]), 1, "handed on")
+          }
+        }
+        try expect(turns, [1, 1, 1, 0, 0, 0], "turns of round \(round)")
+        // The next round needs no job.
+        try await server.advance(by: .seconds(201))
+        for gateway in gateways { _ = try await gateway.beat(mayReap: false) }
+      }
     },
     OutboxStoreRule(
       "a gateway whose lane is sick claims what others have left for 100 ms, before and after it was handed on"
@@ -161,7 +170,8 @@ extension OutboxStoreConformance {
         try await gateway.claim(number, last, within: ClaimLimits()).deliveries.map(\.attempt)
       }
       let taken = try await server.claim(1, other)
-      let handOn = Parking(lease: taken[0].lease, attempts: 1, delay: .seconds(200), avoided: .us, reason: "TimedOut")
+      let handOn = Parking(
+        lease: taken[0].lease, attempts: 1, delay: .seconds(200), isHandedOn: true, reason: "TimedOut")
       try expect(try await other.park([handOn]), 1, "handed on")
       // Then it was just handed on, however slow the machine is.
       try await server.advance(by: .seconds(-60))
@@ -184,9 +194,8 @@ extension OutboxStoreConformance {
       let claimed = try await server.claim(1, gateway)
       try expect(
         try await gateway.park(
-          claimed.enumerated().map {
-            Parking(
-              lease: $1.lease, attempts: 1, delay: .seconds(200), avoided: $0 == 2 ? .all : .us, reason: "TimedOut")
+          claimed.map {
+            Parking(lease: $0.lease, attempts: 1, delay: .seconds(200), isHandedOn: true, reason: "TimedOut")
           }), 3, "handed on")
       let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
       try expect(taken.count, 1, "deliveries of the other, under a claim of the same number")
@@ -199,17 +208,17 @@ extension OutboxStoreConformance {
       try expect(reasons.sorted(), ["its own", "late", "late"], "reasons")
     },
     OutboxStoreRule("what a provider has accepted is delivered, whoever has the row by then") { server in
-      // Handed on, then: with nobody; with the other, which hands it on, lets it expire, accepts it, too, or releases it; and in a rest.
+      // Handed on, then: with nobody; or with the other, which hands it on, lets it expire, accepts it, too, or releases it; and parked.
       let call = try await server.call(devices: 6)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let claimed = try await server.claim(1, gateway)
-      func handOn(_ lease: DeliveryLease, _ avoided: Parking.Avoided = .us) -> Parking {
-        Parking(lease: lease, attempts: 1, delay: .seconds(200), avoided: avoided, reason: "TimedOut")
+      func handOn(_ lease: DeliveryLease, _ isHandedOn: Bool = true) -> Parking {
+        Parking(lease: lease, attempts: 1, delay: .seconds(200), isHandedOn: isHandedOn, reason: "TimedOut")
       }
       try expect(try await gateway.park(claimed.dropFirst().map { handOn($0.lease) }), 5, "handed on")
       let taken = try await other.claim(1, server.allowances(4), within: ClaimLimits()).deliveries
       try expect(taken.count, 4, "deliveries of the other")
-      try expect(try await gateway.park([handOn(claimed[0].lease, .all)]), 1, "what rests")
+      try expect(try await gateway.park([handOn(claimed[0].lease, false)]), 1, "what is parked")
       try expect(try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 2, "settled late")
       try expect(try await server.ended(of: call).count, 2, "what nobody had")
       try expect(try await other.park([handOn(taken[0].lease), Parking(releasing: taken[1].lease)]), 2, "returned")
@@ -240,7 +249,8 @@ extension OutboxStoreConformance {
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let delivery = try await server.claim(1, gateway)[0]
-      let handOn = Parking(lease: delivery.lease, attempts: 1, delay: .seconds(200), avoided: .us, reason: "TimedOut")
+      let handOn = Parking(
+        lease: delivery.lease, attempts: 1, delay: .seconds(200), isHandedOn: true, reason: "TimedOut")
       try expect(try await gateway.park([handOn]), 1, "handed on")
       let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
       try expect(try await gateway.settle([Settlement(delivered: delivery)]), 0, "settled late")

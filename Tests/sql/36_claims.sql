@@ -47,16 +47,18 @@ select test.equal('times and numbers written into a row by hand fail no claim', 
 delete from push.delivery where outbox_id = :wild;
 
 -- Handed on.
-create function pg_temp.hand_on(p_gateway int, p_call bigint, p_n int, p_lease int, p_avoid text) returns bigint language sql as $$
-  select push.park(p_gateway, array[p_call], array[p_n], array[p_lease], '{1}', '{400000}', '{TimedOut}', null, array[p_avoid]) $$;
+create function pg_temp.hand_on(p_gateway int, p_call bigint, p_n int, p_lease int, p_hand_on boolean default true) returns bigint
+language sql as $$
+  select push.park(p_gateway, array[p_call], array[p_n], array[p_lease], '{1}', '{400000}', '{TimedOut}', null, array[p_hand_on]) $$;
 select test.call('handed', 3) as handed \gset
 select test.equal('claimed', pg_temp.claim(:g1, 8), 3::bigint);
-select test.equal('only the gateway that has it hands a delivery on', pg_temp.hand_on(:g2, :handed, 0, 8, 'us'), 0::bigint);
-select test.equal('handed on', pg_temp.hand_on(:g1, :handed, 0, 8, 'us') + pg_temp.hand_on(:g1, :handed, 1, 8, 'all')
+select test.equal('only the gateway that has it hands a delivery on', pg_temp.hand_on(:g2, :handed, 0, 8), 0::bigint);
+select test.equal('handed on', pg_temp.hand_on(:g1, :handed, 0, 8) + pg_temp.hand_on(:g1, :handed, 1, 8)
   + pg_temp.hand_on(:g1, :handed, 2, 8, null), 3::bigint);
+update push.delivery set handed_on_by = array[:g2, :g1] where outbox_id = :handed and n = 1;
 select test.equal('it waits, with its attempt', pg_temp.owed('handed'), '0:waiting@1 1:waiting@1 2:waiting@1');
 select test.equal('its gateway does not claim it', pg_temp.claim(:g1, 9), 0::bigint);
-select test.equal('another does, but not what rests for all', pg_temp.claim(:g2, 8), 1::bigint);
+select test.equal('another does, but not what it has handed on, too, or what waits', pg_temp.claim(:g2, 8), 1::bigint);
 select test.equal('which one', pg_temp.owed('handed'), '0:claimed@2 1:waiting@1 2:waiting@1');
 create function pg_temp.settle_late(p_gateway int, p_outbox bigint, p_outcome int, p_earlier interval default '0') returns text language sql as $$
   select string_agg(push.settle(p_gateway, null, array[p_outbox], array[n], '{8}', '{1}', array[p_outcome]::smallint[], '{410}', '{late}', '{m}',
@@ -75,14 +77,22 @@ select test.equal('which is counted', (select format('%s %s %s', outcome, reason
   '0 Hedged 1');
 
 select test.call('handed-2', 1) as handed \gset
-select pg_temp.claim(:g1, 8), pg_temp.hand_on(:g1, :handed, 0, 8, 'us');
+select pg_temp.claim(:g1, 8), pg_temp.hand_on(:g1, :handed, 0, 8);
 select pg_temp.claim(:g2, 8), push.park(:g2, array[:handed]::bigint[], '{0}', '{8}', '{null}', '{null}', '{null}');
-select test.equal('what another has released avoids nobody', pg_temp.claim(:g1, 9), 1::bigint);
-select pg_temp.hand_on(:g1, :handed, 0, 9, 'us');
+select test.equal('what another has released is ready for everybody', pg_temp.claim(:g1, 9), 1::bigint);
+update push.delivery set handed_on_by = array[:g1, :g2] where outbox_id = :handed;
+select pg_temp.hand_on(:g1, :handed, 0, 9);
+select test.equal('who hands it on a second time begins a round', (select handed_on_by from push.delivery where outbox_id = :handed), array[:g1]);
+update push.delivery set state = 1, owner = :g2, lease = 9 where outbox_id = :handed;
+select pg_temp.hand_on(:g2, :handed, 0, 9);
+select test.equal('another one joins it', (select handed_on_by from push.delivery where outbox_id = :handed), array[:g1, :g2]);
 update push.delivery set crashes = 2, ready_lane = null where outbox_id = :handed and n = 0;
 select test.equal('a suspect avoids its gateway, too', pg_temp.claim(:g1, 9), 0::bigint);
 update push.delivery set due_at = clock_timestamp() where outbox_id = :handed and n = 0;
 select test.equal('when it is due, its gateway claims it without a job', pg_temp.claim(:g1, 9), 1::bigint);
+update push.delivery set due_at = clock_timestamp() + interval '1 hour' where outbox_id = :handed;
+select push.disown(:g1, array[:handed]::bigint[], '{0}', '{9}');
+select test.equal('what is given up is due at once, whoever had it', pg_temp.claim(:g2, 9), 1::bigint);
 delete from push.delivery where outbox_id = :handed;
 
 -- A lane that is sick there.
@@ -90,8 +100,8 @@ create function pg_temp.claim_last(p_gateway int, p_claim int, p_last bigint) re
   select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane where app = 'default'), array_fill(9, array[9]),
     array_fill('-infinity'::timestamptz, array[9]), p_later_max => array_fill(9, array[9]), p_last => array[p_last]::smallint[]) $$;
 select test.call('left', 2) as left, (select id from push.lane where app = 'default' and provider = 'fcm') as fcm \gset
-update push.delivery set due_at = clock_timestamp() + interval '1 hour', avoid = case n when 1 then :g2 end, handed_on_at = clock_timestamp()
-  where outbox_id = :left;
+update push.delivery set due_at = clock_timestamp() + interval '1 hour', handed_on_at = clock_timestamp() + interval '1 minute',
+  handed_on_by = case n when 1 then array[:g2] end where outbox_id = :left;
 select test.equal('it claims nothing that is new, or was just handed on', pg_temp.claim_last(:g1, 9, :fcm), 0::bigint);
 update push.delivery set handed_on_at = clock_timestamp() - interval '100 ms' where outbox_id = :left and n = 1;
 select test.equal('it claims what was handed on, and left for 100 ms', pg_temp.claim_last(:g1, 9, :fcm), 1::bigint);
@@ -103,8 +113,13 @@ select test.equal('and what is not urgent', pg_temp.claim_last(:g1, 9, :fcm), 0:
 select test.equal('the other lanes are as always', pg_temp.claim_last(:g1, 9, 0), 1::bigint);
 update push.delivery set state = 0, owner = null, due_at = clock_timestamp() - interval '100 ms' where outbox_id = :left and n = 0;
 select test.equal('it claims what others have left for 100 ms', pg_temp.claim_last(:g1, 9, :fcm), 1::bigint);
+select test.equal('of those that are sick, the one comes first that had it longest ago', (
+  select string_agg(push.is_offered(r, g.id, array[:fcm]::smallint[])::text, ' ' order by waited, g.i)
+  from unnest('{150 ms,200 ms}'::interval[]) waited, unnest(array[:g1, :g2]) with ordinality g(id, i), push.delivery d
+  cross join lateral jsonb_populate_record(d, jsonb_build_object('handed_on_by', array[:g2, :g1], 'due_at', statement_timestamp() - waited)) r
+  where d.outbox_id = :left and d.n = 0), 'false true true true');
 update push.delivery set state = 0, owner = null, due_at = clock_timestamp() + interval '1 hour', handed_on_at = clock_timestamp(),
-  avoid = case n when 1 then :g2 end where outbox_id = :left;
+  handed_on_by = case n when 1 then array[:g2] end where outbox_id = :left;
 select test.equal('where it wants new ones, it does not claim what was handed on', pg_temp.claim_last(:g1, 9, -:fcm), 1::bigint);
 select test.equal('which one', pg_temp.owed('left'), '0:claimed@3 1:waiting@1');
 delete from push.delivery where outbox_id = :left;

@@ -439,7 +439,7 @@ select pg_temp.enqueue('bd', jsonb_build_array(jsonb_build_object('userId', 'u',
   'chance-token-0123456789-bdf')));
 select pg_temp.claim_all(:g1);
 create function pg_temp.hand_on(p_gateway int) returns bigint language sql as $$
-  select push.park(p_gateway, array[d.outbox_id], array[d.n], array[d.lease], array[4], array[250], array['HTTP503'], null, '{us}')
+  select push.park(p_gateway, array[d.outbox_id], array[d.n], array[d.lease], array[4], array[250], array['HTTP503'], null, '{true}')
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'bd' and d.state = 1 $$;
 select test.equal('one that is handed on early is not', format('%s %s %s', pg_temp.hand_on(:g1), test.follow(), pg_temp.invites('bd')),
   '1  0:apns:u:bda:waiting');
@@ -450,7 +450,7 @@ select test.equal('one that is handed on after 2 s is', format('%s %s %s', pg_te
 select pg_temp.enqueue('be', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('bea'), 'fcmToken',
   'chance-token-0123456789-bef')));
 select pg_temp.claim_all(:g1);
-select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[20000], array['TooManyRequests'], null, '{us}')
+select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[20000], array['TooManyRequests'], null, '{true}')
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'be' and d.state = 1;
 select test.equal('one that is to wait for longer is left to other gateways until 2 s after its call', format('%s %s', test.follow(),
   pg_temp.invites('be')), ' 0:apns:u:bea:waiting');
@@ -463,7 +463,7 @@ select test.equal('for any gateway', pg_temp.invites('be'), '0:apns:u:bea:ready 
 select pg_temp.enqueue('bf', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('bfa'), 'fcmToken',
   'chance-token-0123456789-bff')));
 select pg_temp.age('bf', '3 s'), pg_temp.claim_all(:g1);
-select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[1], array['TimedOut'], null, '{us}')
+select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[1], array['TimedOut'], null, '{true}')
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'bf' and d.state = 1;
 update push.delivery d set due_at = clock_timestamp() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id = 'bf';
 select pg_temp.claim_all(:g1);

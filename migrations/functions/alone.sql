@@ -29,5 +29,7 @@ drop function if exists push.find_call(text, text), push.void_unsent(bigint[], b
   push.register_app(text, int, int, boolean, text[], text, boolean), push.call_fault(text, text, text, jsonb, jsonb, int),
   push.register_lane(text, text), push.dead_tokens(text, text[], text[], timestamptz[]),
   push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]),
-  push.park(int, bigint[], int[], int[], int[], int[], text[], text[]), push.settle(int, tid[], bigint[], int[], int[], int[], smallint[],
-    smallint[], text[], text[], text[], timestamptz[], timestamptz[], text[], int[]);
+  push.park(int, bigint[], int[], int[], int[], int[], text[], text[]),
+  push.park(int, bigint[], int[], int[], int[], int[], text[], text[], text[]),
+  push.settle(int, tid[], bigint[], int[], int[], int[], smallint[], smallint[], text[], text[], text[], timestamptz[], timestamptz[],
+    text[], int[]);

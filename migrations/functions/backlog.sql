@@ -27,8 +27,8 @@ begin
     from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
     cross join push.lane l
     cross join lateral (
-      select d.kind, case when d.avoid is not null and d.due_at > now() then 2::smallint else d.state end as state, d.owner, d.created_at,
-        d.deadline_at
+      select d.kind, case when d.state = 0 and d.handed_on_by is not null and d.due_at > now() then 2::smallint else d.state end as state,
+        d.owner, d.created_at, d.deadline_at
       from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
       order by d.deadline_at limit v_each

@@ -19,13 +19,14 @@
 
 create or replace function push.is_offered(p_row push.delivery, p_gateway int, p_last smallint[]) returns boolean
 language sql stable as $$
-  select (p_row.avoid is null or -p_row.lane <> all (p_last))
-    and case when p_row.avoid > 0 and p_row.avoid <> p_gateway then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
-      <= statement_timestamp() - case when p_row.avoid = -p_gateway or p_row.lane = any (p_last) then interval '100 ms' else '0' end
+  select (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
+    and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
+      <= statement_timestamp() - case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end
+        * interval '100 ms'
 $$;
 comment on function push.is_offered is
-  'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). After a rest for all, and '
-  'while the lane is sick, the others come first, by 100 ms: they poll every 50 ms';
+  'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). While the lane is sick, '
+  'others come first, by 100 ms: they poll every 50 ms. Of those that are sick, too, the one comes first that had it longest ago';
 
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
 -- lanes as with three: a lane without ready deliveries costs next to nothing. p_total limits the rows of the claim; p_max
@@ -65,7 +66,7 @@ begin
       select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
-        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit 1 for no key update skip locked
     ) suspect
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
@@ -82,7 +83,7 @@ begin
     cross join lateral (
       select d.ctid as place, d.outbox_id from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
-        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused) limit p_total
@@ -96,7 +97,7 @@ begin
       cross join lateral (
         select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-          and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+          and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
@@ -154,7 +155,7 @@ begin
   -- A call is read once for each of its rows, by the statement that takes them: found_ended is what the gateway is told.
   return query
     update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, avoid = null, attempt = least(d.attempt, 1000000000) + 1,
+    set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(case when c.is_large then
         (c.id, d.user_id) in (select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_picked.calls))
         else c.declined ? d.user_id end, false))
@@ -191,7 +192,7 @@ $$;
 comment on function push.claim is
   'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after '
   'p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, '
-  'nothing while push.put_away has work to do, nothing that avoids this gateway (push.delivery.avoid), and at most one suspect. '
+  'nothing while push.put_away has work to do, nothing that this gateway has handed on before it is due, and at most one suspect. '
   'p_gateway: what push.register_gateway returned; p_claim: '
   'the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes '
   'together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose '

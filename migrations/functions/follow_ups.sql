@@ -40,12 +40,12 @@ do $$
 declare
   v_name text;
 begin
-  if exists (select from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname = 'accepted_at') then
+  if exists (select from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname = 'handed_on_by') then
     return;
   end if;
   alter table push.delivery add column if not exists paired boolean not null default false,
-    add column if not exists found_ended boolean not null default false, add column if not exists avoid int,
-    add column handed_on_at timestamptz, add column accepted_at timestamptz;
+    add column if not exists found_ended boolean not null default false, add column if not exists handed_on_at timestamptz,
+    add column if not exists accepted_at timestamptz, add column handed_on_by int[];
   -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
   alter table push.history alter device drop not null, add column if not exists token text, add column if not exists environment smallint,
     add column if not exists platform smallint, add column if not exists locale text, add column if not exists data jsonb,
@@ -60,9 +60,9 @@ comment on column push.delivery.paired is
   'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
 comment on column push.delivery.found_ended is
   'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
-comment on column push.delivery.avoid is
-  'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway '
-  'has handed it on; null: anybody';
+comment on column push.delivery.handed_on_by is
+  'the gateways that have handed it on, the last one last, since one of them did so for the second time. They do not claim it before '
+  'due_at, others do; null: none has';
 comment on column push.delivery.handed_on_at is 'when a gateway last returned it; null: none has';
 comment on column push.delivery.accepted_at is
   'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';

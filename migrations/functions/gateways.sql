@@ -103,7 +103,7 @@ begin
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
-      ready_lane = case when j.deaths < c_suspect then d.lane end
+      ready_lane = case when j.deaths < c_suspect then d.lane end, due_at = clock_timestamp()
     from judged j
     where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
   )

@@ -16,7 +16,7 @@ begin
       -- example, says nothing about other calls.
       select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
-        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.avoid is null or d.due_at <= now())
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.handed_on_by is null or d.due_at <= now())
       order by d.deadline_at
       limit 100
     ) head
@@ -195,9 +195,9 @@ begin
     -- A condition "state = 2" may be planned as a scan of all waiting deliveries, and there are most of them when this
     -- function is needed.
     update push.delivery d
-      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp(), avoid = null
+      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp(), handed_on_by = null
       where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_call.id))
-        and d.kind = 0 and (d.state = 2 or d.avoid is not null) and d.deadline_at > clock_timestamp();
+        and d.kind = 0 and (d.state = 2 or d.state = 0 and d.handed_on_by is not null) and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
     with last as (
       -- The last push to each device.

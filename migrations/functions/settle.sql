@@ -61,7 +61,8 @@ begin
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
-          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
+          or d.state <> 1 and v_pass = 3
+            and (p_outcome[r.i] <= 1 or d.handed_on_by[cardinality(d.handed_on_by)] = p_gateway and d.lease = p_lease[r.i]))
       returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
         case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
           else coalesce(p_outcome[r.i], 4) end as outcome
@@ -150,7 +151,7 @@ comment on function push.settled is
 -- rung it (push.bypass does this for those that wait).
 create or replace function push.park(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],
-  p_failures text[] default null, p_avoid text[] default null
+  p_failures text[] default null, p_hand_on boolean[] default null
 ) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -161,14 +162,16 @@ begin
   with parked as (
     -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
     update push.delivery d
-    set state = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then 0 else 2 end,
-      ready_lane = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then d.ready_lane end, owner = null, found_ended = false,
-      avoid = case p_avoid[r.i] when 'us' then p_gateway when 'all' then -p_gateway end, handed_on_at = v_now,
+    set state = case when p_delay_ms[r.i] is null or p_hand_on[r.i] then 0 else 2 end,
+      ready_lane = case when p_delay_ms[r.i] is null or p_hand_on[r.i] then d.ready_lane end, owner = null, found_ended = false,
+      -- Who had it before begins the next round.
+      handed_on_by = case when p_hand_on[r.i] is not true then d.handed_on_by when p_gateway = any (d.handed_on_by) then array[p_gateway]
+        else d.handed_on_by || p_gateway end, handed_on_at = v_now,
       attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
       due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
       failures = case when p_failures[r.i] is null then d.failures
         else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
-      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
+      bypassed_at = case when p_hand_on[r.i] and d.kind = 0 and d.accepted_at is null
           and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
         then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
     from generate_series(1, cardinality(p_outbox_id)) r(i)
@@ -180,7 +183,7 @@ begin
   )
   select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
   perform push.bury(v_places, 0) where v_places is not null;
-  if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
+  if array_position(p_delay_ms, null) is not null or true = any (p_hand_on) then
     perform push.ring_doorbell();
   end if;
   return v_parked;
@@ -190,8 +193,8 @@ comment on function push.park is
   'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as '
   'for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, '
   'in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of '
-  '{"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_avoid: us: until p_delay_ms are over, only other gateways '
-  'may claim it; all: nobody may; null: it waits, and push.promote makes it ready';
+  '{"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_hand_on: true: until p_delay_ms are over, only '
+  'gateways that have not handed it on (push.delivery.handed_on_by) may claim it; otherwise it waits, and push.promote makes it ready';
 
 -- A gateway of release 0.1.0 releases an invite when the claim says that its call has ended.
 create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint

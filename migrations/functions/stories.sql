@@ -7,7 +7,8 @@ create or replace view push.deliveries as
 select d.outbox_id, l.app, o.call_id, l.provider,
   case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
   d.user_id,
-  case when d.state = 1 then 'claimed' when d.state = 2 or d.avoid is not null and d.due_at > now() then 'waiting' else 'ready' end as state,
+  case when d.state = 1 then 'claimed' when d.state = 2 or d.handed_on_by is not null and d.due_at > now() then 'waiting' else 'ready' end
+    as state,
   d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
   case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,

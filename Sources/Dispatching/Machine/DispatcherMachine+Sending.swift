@@ -236,12 +236,12 @@ extension DispatcherMachine {
       default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
       finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
-    case .handOn(let reason, let wait, let rests):
+    case .handOn(let reason, let wait):
       entry.noteFailure(reason, result)
       if entry.isVoid {
         finish(entry, .void, reason: nil, now)
       } else {
-        handOn(entry, reason: reason, after: wait, rests: rests, now)
+        handOn(entry, reason: reason, after: wait, now)
       }
     case .retry(let wait, let reason, let isCounted), .park(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }

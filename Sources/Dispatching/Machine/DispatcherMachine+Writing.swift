@@ -55,24 +55,22 @@ extension DispatcherMachine {
       Parking(lease: entry.lease, attempts: attempts, delay: wait, reason: reason, failures: entry.failures), now)
   }
 
-  /// Returns a ring to the outbox, where other gateways find it at once, and this one a little later. Every second try is followed by
-  /// a rest for all: otherwise two gateways would pass it to and fro as fast as the network lets them.
+  /// Returns a ring to the outbox. Gateways that have not had it find it at once. When all have had it, it rests a little: otherwise they
+  /// would pass it to and fro as fast as the network lets them.
   ///
   /// - Parameters:
   ///   - wait: how long the provider does not want to see it again.
   ///   - isCounted: whether the last of its attempts was made.
   mutating func handOn(
-    _ entry: HeldDelivery, reason: String, after wait: Nanoseconds? = nil, rests: Rest = .inTurn,
-    isCounted: Bool = true, _ now: Instant
+    _ entry: HeldDelivery, reason: String, after wait: Nanoseconds? = nil, isCounted: Bool = true, _ now: Instant
   ) {
     let attempts = isCounted ? entry.attempts : max(0, entry.attempts - 1)
-    let isForUs = !isCounted || attempts % 2 != 0 || losses(of: entry, now).isSuspect
-    let avoided = rests == .here || rests == .inTurn && isForUs ? Parking.Avoided.us : .all
     let rest = max(settings.policy.rest(afterAttempts: Int(attempts)), wait ?? .zero)
     giveBack(
       entry,
       Parking(
-        lease: entry.lease, attempts: attempts, delay: rest, avoided: avoided, reason: reason, failures: entry.failures),
+        lease: entry.lease, attempts: attempts, delay: rest, isHandedOn: true, reason: reason,
+        failures: entry.failures),
       now)
   }
 

@@ -8,16 +8,6 @@ internal import PushModel
 internal import Queue
 public import Runtime
 
-/// Who leaves a ring that was handed on alone until its wait is over.
-enum Rest: Sendable {
-  /// This gateway.
-  case here
-  /// All gateways.
-  case everywhere
-  /// This gateway after every first try, all after every second one.
-  case inTurn
-}
-
 /// What happens to a delivery next.
 enum Disposition: Sendable, Equatable {
   /// It has ended: settle it.
@@ -25,7 +15,7 @@ enum Disposition: Sendable, Equatable {
   /// Try again after a short wait, in memory, under the same lease. `isCounted` is false if the request was not attempted.
   case retry(after: Nanoseconds, reason: String, isCounted: Bool)
   /// Return it to the outbox, where other gateways find it at once, and this one not before the provider wants.
-  case handOn(reason: String, after: Nanoseconds?, rests: Rest)
+  case handOn(reason: String, after: Nanoseconds?)
   /// Return it to the outbox, because the wait is too long to keep it in memory. `isCounted`: as for `retry`.
   case park(after: Nanoseconds, reason: String, isCounted: Bool)
 }
@@ -107,9 +97,9 @@ public struct RetryPolicy: Sendable {
       // Another wait would not help. The user's next channel is tried.
       return .settle(.dead, reason: reason)
     case .throttled(let reason, let after, isLaneWide: false)
-    where isRing && (throttles > 1 || after ?? .zero > longestInMemory):
-      // It may be true only of this way to the provider. After three tries it is true of the token.
-      return handOn(reason, after ?? longestRest, attempts > 2 ? .everywhere : .here, deadline, now)
+    where isRing && attempts < 3 && (throttles > 1 || after ?? .zero > longestInMemory):
+      // It may be true only of this way to the provider. After three tries it is true of the token, and the push waits for all.
+      return handOn(reason, after ?? longestRest, deadline, now)
     case .unknown(PushOutcome.connectionLostReason) where isAtFault && (!isRing || attempts > 2):
       // Each further try would cost other deliveries another connection. The user's next channel is tried. What is remembered is of this
       // way to the provider alone, so others have tried a ring, too.
@@ -117,11 +107,11 @@ public struct RetryPolicy: Sendable {
     case .unauthorized(let reason) where isOwnFailure && attempts > 2:
       // The provider accepts our credentials for others. The user's next channel is tried.
       return .settle(.dead, reason: reason)
-    case .throttled(let reason, let after, isLaneWide: true) where isRing:
-      return handOn(reason, after, .here, deadline, now)
-    case .unavailable(let reason, let after) where isRing: return handOn(reason, after, .inTurn, deadline, now)
-    case .unauthorized(let reason) where isRing, .unknown(let reason) where isRing:
-      return handOn(reason, nil, .inTurn, deadline, now)
+    case .unavailable(let reason, let after) where isRing: return handOn(reason, after, deadline, now)
+    case .throttled(let reason, _, isLaneWide: true) where isRing, .unauthorized(let reason) where isRing,
+      .unknown(let reason) where isRing:
+      // The lane of this gateway pauses. Gateways that had the ring before need not wait as long.
+      return handOn(reason, nil, deadline, now)
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
       let wait = jittered(attempts, random())
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)
@@ -138,10 +128,10 @@ public struct RetryPolicy: Sendable {
 
   /// Another gateway's way to the provider may work. So may another way of this one, a little later.
   private func handOn(
-    _ reason: String, _ after: Nanoseconds?, _ rests: Rest, _ deadline: Instant, _ now: Instant
+    _ reason: String, _ after: Nanoseconds?, _ deadline: Instant, _ now: Instant
   ) -> Disposition {
     guard now + roundTrip < deadline else { return .settle(.expired, reason: reason) }
-    return .handOn(reason: reason, after: after, rests: rests)
+    return .handOn(reason: reason, after: after)
   }
 
   private func again(

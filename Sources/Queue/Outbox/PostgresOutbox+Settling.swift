@@ -33,7 +33,7 @@ extension PostgresOutbox {
     parameters.append(parkings.map { $0.delay.map { Int32(clamping: $0.milliseconds) } })
     parameters.append(parkings.map(\.reason))
     parameters.append(texts: parkings.map { $0.failures.json(databaseClock) })
-    parameters.append(parkings.map { $0.avoided?.rawValue })
+    parameters.append(parkings.map(\.isHandedOn))
     return Int(try await settlements.query(OutboxStatements.park, parameters, isolation: self).int64(0, 0))
   }
 

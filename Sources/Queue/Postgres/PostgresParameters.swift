@@ -30,6 +30,7 @@ public struct PostgresParameters: Sendable {
     case text = 25
     case tid = 27
     case timestamptz = 1184
+    case boolArray = 1000
     case int2Array = 1005
     case int4Array = 1007
     case textArray = 1009
@@ -76,6 +77,9 @@ public struct PostgresParameters: Sendable {
 
   // MARK: Arrays
 
+  public mutating func append(_ values: [Bool]) {
+    append(integers: values, .boolArray, of: .bool) { $0 ? 1 as UInt8 : 0 }
+  }
   public mutating func append(_ values: [Int16]) { append(int16s: values) { $0 } }
   public mutating func append(_ values: [Int32]) { append(int32s: values) { $0 } }
   public mutating func append(_ values: [Int64]) { append(int64s: values) { $0 } }

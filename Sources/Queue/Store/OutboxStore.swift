@@ -32,7 +32,7 @@ public protocol OutboxStore: Sendable {
   func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int
   /// Which of these this gateway has written lately: for a batch of which `settle` wrote only a part, or whose answer was lost.
   func settled(among settlements: [Settlement]) async throws(OutboxError) -> Set<DeliveryKey>
-  /// Returns deliveries to the outbox, to be tried later or at once, by anybody or by others (`Parking.avoided`). Returns how many were still ours.
+  /// Returns deliveries to the outbox, to be tried later or at once, by anybody or by others (`Parking.isHandedOn`). Returns how many were still ours.
   func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
   /// For whom these calls no longer ring.
   func endedFor(_ outboxIDs: [Int64]) async throws(OutboxError) -> EndedRings

@@ -189,7 +189,7 @@ final class Checker {
       batches[id, default: [:]][batch] = settlements
       world.faults.tempt(life)
     case .write(_, .park(let parkings)):
-      handedOn[id, default: []].formUnion(parkings.lazy.filter { $0.avoided != nil }.map(\.lease.key))
+      handedOn[id, default: []].formUnion(parkings.lazy.filter(\.isHandedOn).map(\.lease.key))
     case .send(_, let requests):
       // Gateways killed by a delivery.
       if requests.contains(where: { world.faults.killers.contains(world.phones.delivery(of: $0).key) }) {
