@@ -245,13 +245,11 @@ struct HTTP2ConnectionPoolMachine {
     _ actions: inout [Action]
   ) {
     var becameWorn = false
-    var wasProven = false
     roster.update(id) {
       $0.didAnswer(now)
-      wasProven = $0.isProven
       switch effect.connection {
-      case .proven: $0.isProven = true
-      case .unproven: break
+      case .proven where !$0.isProven: $0.record = .proven
+      case .proven, .unproven: break
       case .worn:
         becameWorn = $0.state == .ready
         $0.state = .draining
@@ -259,7 +257,7 @@ struct HTTP2ConnectionPoolMachine {
     }
     if effect.connection == .proven { limiter.didWork() }
     if becameWorn {
-      if wasProven { countEnd(id, now) } else { limiter.didFail(now) }
+      if roster.index(of: id).map({ roster[$0].isProven }) == true { countEnd(id, now) } else { limiter.didFail(now) }
       actions.append(.drain(id))
     }
     if effect.resends { putBack(request, now, &actions) }
@@ -268,9 +266,7 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func closed(_ id: ConnectionID, _ now: Instant) {
     countIdleEnd(id, now)
     countEnd(id, now)
-    guard let connection = roster.remove(id), !connection.isProven, !connection.isEndCounted, !isShuttingDown else {
-      return
-    }
+    guard let connection = roster.remove(id), connection.record == .unproven, !isShuttingDown else { return }
     // A connection that was never ready has failed, however long it took.
     if connection.state == .connecting || connection.openedAt + settings.stableAfter > now {
       limiter.didFail(wasReady: connection.state != .connecting, atRequest: connection.trouble > .none, now)
@@ -281,10 +277,10 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func countIdleEnd(_ id: ConnectionID, _ now: Instant) {
     guard let index = roster.index(of: id), !isShuttingDown else { return }
     let connection = roster[index]
-    guard connection.state == .ready, !connection.isEndCounted, connection.inFlight == 0,
+    guard connection.state == .ready, connection.record != .counted, connection.inFlight == 0,
       connection.busyUntil + settings.idleAfter <= now
     else { return }
-    roster[index].isEndCounted = true
+    roster[index].record = .counted
     if connection.openedAt + settings.stableAfter > now { limiter.didEndIdle(now) }
   }
 
@@ -292,10 +288,11 @@ struct HTTP2ConnectionPoolMachine {
   ///
   /// - Parameter atRequest: whether it is given up because of its requests.
   private mutating func countEnd(_ id: ConnectionID, pending: Int = 0, atRequest: Bool = false, _ now: Instant) {
-    guard let index = roster.index(of: id), roster[index].isProven, !roster[index].isEndCounted else { return }
-    roster[index].isEndCounted = limiter.didEnd(
+    guard let index = roster.index(of: id), roster[index].record == .proven else { return }
+    let isEarly = limiter.didEnd(
       openedAt: roster[index].openedAt, answers: roster[index].answers + pending,
       atRequest: atRequest || roster[index].trouble > .none, owesNothing: roster[index].inFlight == 0, now)
+    if isEarly { roster[index].record = .counted }
   }
 
   private mutating func shutDown(_ actions: inout [Action]) {

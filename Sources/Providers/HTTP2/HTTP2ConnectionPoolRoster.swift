@@ -39,13 +39,14 @@ struct HTTP2ConnectionPoolRoster {
     var inFlight = 0
     /// Number of answered requests.
     var answers = 0
-    var isProven = false
+    /// Whether it has given an authorised answer; or that the `ReconnectLimiter` has counted its end already.
+    enum Record { case unproven, proven, counted }
+    var record = Record.unproven
+    var isProven: Bool { record != .unproven }
     /// When it became ready or last answered a request.
     var heardAt = Instant(nanoseconds: .min)
     /// When it became ready or its last request ended.
     var busyUntil = Instant(nanoseconds: .min)
-    /// Whether the `ReconnectLimiter` has been told of its end.
-    var isEndCounted = false
     private(set) var health = HTTP2ConnectionHealth.sound
     /// While it answers only PINGs: number of requests in flight from before, and of those that have tested it in vain since.
     private var stuck = 0
