@@ -184,7 +184,7 @@ public actor Dispatcher {
     case .withdraw(let lane, let tags): lanes[lane].provider.withdrawOnLoop(tags)
     case .permit(let until): permit.until = until
     case .tell(let lane, let news): lanes[lane].board?.post(news, from: number)
-    case .log(let entry): logger.log(level: entry.level, entry.message, metadata: entry.metadata)
+    case .log(let level, let message, let metadata): logger.log(level: level, message, metadata: metadata)
     default:
       let askedAt = loop.now
       // Runs at once, until the statement is sent.

@@ -7,17 +7,17 @@ import Testing
 @testable import Dispatching
 
 @Suite("Ended calls") struct EndedCallsTests {
-  @Test("hints are remembered for the pending claim, and no longer")
+  @Test("hints are remembered until they are cleared")
   func hints() {
     var ended = EndedCalls()
     ended.note([1, 2])
     #expect(ended.contains(1))
     #expect(!ended.contains(3))
-    ended.beginClaim()
+    ended.clear()
     #expect(!ended.contains(1))
     ended.noteAny()
     #expect(ended.contains(3))
-    ended.beginClaim()
+    ended.clear()
     #expect(!ended.contains(3))
   }
 

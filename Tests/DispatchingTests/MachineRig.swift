@@ -24,7 +24,7 @@ struct MachineRig {
   var syncs = true
   /// Whether look-ups are answered at once: the calls ring.
   var answersLookUps = false
-  private(set) var lines: [DispatcherLogEntry] = []
+  private(set) var lines: [(level: Logger.Level, message: Logger.Message, metadata: Logger.Metadata)] = []
   private var buffer: [DispatcherAction] = []
 
   init(
@@ -90,7 +90,7 @@ struct MachineRig {
     var isAnswered = false
     for action in buffer {
       switch action {
-      case .log(let line): lines.append(line)
+      case .log(let level, let message, let metadata): lines.append((level, message, metadata))
       case .sync where syncs:
         machine.handle(.synced(.success(())), now)
         isAnswered = true

@@ -17,7 +17,7 @@ import Testing
       let starts =
         source.matches(of: /ogger\.(?:trace|debug|info|notice|warning|error|critical)\(/).map(\.range)
         // Lines that a machine emits for its driver to log.
-        + source.matches(of: /(?:\blog|DispatcherLogEntry)\(\s*\.(?:debug|info|notice|warning|error|critical),/).map(
+        + source.matches(of: /(?:\blog\(\s*|orLog: )\.(?:debug|info|notice|warning|error|critical),/).map(
           \.range)
       for range in starts {
         var depth = 1

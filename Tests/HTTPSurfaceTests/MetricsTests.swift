@@ -79,17 +79,14 @@ import Testing
   func hostileReasons() async throws {
     var counters = DispatcherCounters(lanes: Self.lanes)
     for index in 0..<10_000 {
-      counters.note(inLane: 0) {
-        $0.note(Self.result(.rejected(reason: "Hostile\(index)\"\n\\")), of: Self.delivery(), isFirst: false)
-        $0.note(.dead, of: .invite, reason: "Hostile\(index)", isUntried: false)
-      }
+      counters.lanes[0].note(
+        Self.result(.rejected(reason: "Hostile\(index)\"\n\\")), of: Self.delivery(), isFirst: false)
+      counters.lanes[0].note(.dead, of: .invite, reason: "Hostile\(index)", isUntried: false)
       counters.note(
         Tally(.ended(.invite, .void, reason: "x\(index)", isUntried: true), app: "porteiro", channel: "apns"))
       counters.note(Tally(.enqueued, app: "app-\(index)"))
     }
-    counters.note(inLane: 0) {
-      $0.note(Self.result(.rejected(reason: "BadTopic")), of: Self.delivery(), isFirst: false)
-    }
+    counters.lanes[0].note(Self.result(.rejected(reason: "BadTopic")), of: Self.delivery(), isFirst: false)
     var writer = ExpositionWriter(.prometheus)
     writer.write(attemptsAndDeliveries: counters)
     var snapshot = MetricsSnapshot(lanes: Self.lanes)
@@ -165,7 +162,7 @@ import Testing
         Settlement(Self.delivery(id: id), outcome: outcome, attempts: 1, answeredAt: Instant(nanoseconds: 0)),
         inLane: 1, isUntried: outcome == .expired, Instant(nanoseconds: 3_000_000))
     }
-    counters.noteSettlements(3)
+    counters.settlementBatches.observe(3)
     #expect(counters.deliveries(.delivered) == 1)
     #expect(counters.lanes[1].expiredBeforeSend == 1)
     #expect(counters.settlementBatches.count == 1)

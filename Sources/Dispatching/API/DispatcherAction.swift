@@ -26,19 +26,6 @@ public enum OutboxWriteAnswer: Sendable {
   case settled(Set<DeliveryKey>)
 }
 
-/// A line for the log.
-public struct DispatcherLogEntry: Sendable {
-  public var level: Logger.Level
-  public var message: Logger.Message
-  public var metadata: Logger.Metadata
-
-  public init(_ level: Logger.Level, _ message: Logger.Message, _ metadata: Logger.Metadata = [:]) {
-    self.level = level
-    self.message = message
-    self.metadata = metadata
-  }
-}
-
 /// An action of `DispatcherMachine`, which its carrier performs. Actions are performed in order. Each call of the store is answered
 /// by one event.
 public enum DispatcherAction: Sendable {
@@ -66,5 +53,5 @@ public enum DispatcherAction: Sendable {
   /// Tells the other dispatchers of a lane's account, if there are any.
   case tell(lane: Int, LaneNews)
 
-  case log(DispatcherLogEntry)
+  case log(Logger.Level, Logger.Message, Logger.Metadata)
 }

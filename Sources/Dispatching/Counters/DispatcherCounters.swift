@@ -11,7 +11,7 @@ public struct DispatcherCounters: Sendable {
   public static let unknownApp = "_other"
 
   /// The dispatcher's lanes in its order, then those that an unknown app could have.
-  public private(set) var lanes: [LaneCounters]
+  public internal(set) var lanes: [LaneCounters]
   /// Each app once, in the order of its first lane, then one for all unknown apps.
   public private(set) var apps: [AppCounters]
 
@@ -27,7 +27,7 @@ public struct DispatcherCounters: Sendable {
   /// How often nothing could be sent because no beat was confirmed in time.
   public var leaseLapses = 0
   /// Number of settlements in a batch.
-  public private(set) var settlementBatches = Histogram(.batch)
+  public internal(set) var settlementBatches = Histogram(.batch)
   /// The time from a provider's answer until it was written.
   public private(set) var settlementLag = Histogram(.latency)
 
@@ -74,9 +74,6 @@ public struct DispatcherCounters: Sendable {
     settlementLag.add(other.settlementLag)
   }
 
-  /// Changes the counters of one lane, by its index in the dispatcher.
-  mutating func note(inLane lane: Int, _ note: (inout LaneCounters) -> Void) { note(&lanes[lane]) }
-
   /// A settlement was written.
   mutating func note(_ settlement: Settlement, inLane lane: Int, isUntried: Bool, _ now: Instant) {
     lanes[lane].note(
@@ -84,16 +81,13 @@ public struct DispatcherCounters: Sendable {
     if let answeredAt = settlement.answeredAt { settlementLag.observe(now - answeredAt) }
   }
 
-  /// A batch of `count` settlements was sent.
-  mutating func noteSettlements(_ count: Int) { settlementBatches.observe(Int64(count)) }
-
   /// Counts what SQL did without a gateway.
   mutating func note(_ tally: Tally) {
     switch tally.event {
     case .ended(let kind, let outcome, let reason, let isUntried):
       withLane(of: tally) { $0.note(outcome, of: kind, reason: reason, isUntried: isUntried, count: tally.count) }
-    case .invalidated: withLane(of: tally) { $0.noteTokens(isQuarantined: false, count: tally.count) }
-    case .quarantined: withLane(of: tally) { $0.noteTokens(isQuarantined: true, count: tally.count) }
+    case .invalidated: withLane(of: tally) { $0.invalidatedTokens += tally.count }
+    case .quarantined: withLane(of: tally) { $0.quarantinedTokens += tally.count }
     case .enqueued: withApp(of: tally) { $0.calls += tally.count }
     case .refused: withApp(of: tally) { $0.quotaRefusals += tally.count }
     case .missed(isDeadline: true): withApp(of: tally) { $0.missedByDeadline += tally.count }

@@ -26,11 +26,11 @@ public struct LaneCounters: Sendable {
   /// By kind: the time from the backend's commit until the provider accepted the push.
   public private(set) var enqueueToAnswer: [Histogram]
   /// Number of tries without an answer. The phone may have got the push or not.
-  public private(set) var ambiguous = 0
+  public var ambiguous: Int { attempts.total(of: .unknown) }
   /// Number of deliveries that expired before any try.
   public private(set) var expiredBeforeSend = 0
-  public private(set) var invalidatedTokens = 0
-  public private(set) var quarantinedTokens = 0
+  public internal(set) var invalidatedTokens = 0
+  public internal(set) var quarantinedTokens = 0
   public var circuitOpenings: [OpeningReason: Int] = [:]
 
   init(_ name: LaneName) {
@@ -50,7 +50,6 @@ public struct LaneCounters: Sendable {
   mutating func note(_ result: PushResult, of delivery: Delivery, isFirst: Bool) {
     guard let (outcome, reason) = AttemptOutcome.reading(result.outcome) else { return }
     attempts[delivery.kind, outcome, reason: reasons.index(of: reason)] += 1
-    if outcome == .unknown { ambiguous += 1 }
     guard let sentAt = result.sentAt else { return }
     let kind = Int(delivery.kind.rawValue)
     if isFirst { enqueueToSend[kind].observe(sentAt - delivery.enqueuedAt) }
@@ -79,16 +78,12 @@ public struct LaneCounters: Sendable {
       sendToAnswer[kind].add(other.sendToAnswer[kind])
       enqueueToAnswer[kind].add(other.enqueueToAnswer[kind])
     }
-    ambiguous += other.ambiguous
     expiredBeforeSend += other.expiredBeforeSend
     invalidatedTokens += other.invalidatedTokens
     quarantinedTokens += other.quarantinedTokens
     circuitOpenings.merge(other.circuitOpenings, uniquingKeysWith: +)
   }
 
-  mutating func noteTokens(isQuarantined: Bool, count: Int) {
-    if isQuarantined { quarantinedTokens += count } else { invalidatedTokens += count }
-  }
 }
 
 /// Running totals of one app.

@@ -6,17 +6,48 @@ internal import Runtime
 
 /// Collects the outcomes of deliveries and tokens, and makes batches of them.
 struct BatchWriter {
+  /// What waits to be written.
+  enum Item {
+    case settle(HeldDelivery)
+    case park(HeldDelivery)
+    case disown(DeliveryLease)
+    indirect case parkUnusable(Parking)
+    indirect case invalidate(TokenInvalidation)
+    indirect case hold(InvalidationHold)
+    indirect case correct(EnvironmentCorrection)
+
+    fileprivate var kind: Kind {
+      switch self {
+      case .settle: .settle
+      case .park: .park
+      case .disown: .disown
+      case .parkUnusable: .parkUnusable
+      case .invalidate: .invalidate
+      case .hold: .hold
+      case .correct: .correct
+      }
+    }
+
+    var delivery: HeldDelivery? {
+      switch self {
+      case .settle(let entry), .park(let entry): entry
+      default: nil
+      }
+    }
+  }
+
+  /// Each has a queue. They are in the order in which they are written: a hold before the tokens that caused it, so that these are
+  /// quarantined.
+  fileprivate enum Kind: Int, CaseIterable { case hold, settle, park, disown, parkUnusable, invalidate, correct }
+
   /// A batch under way.
-  private enum UnderWay {
-    case settle(WriteBatch<HeldDelivery>, [Settlement])
-    /// Only a part was written. A query asks which one.
-    case settledAmong(WriteBatch<HeldDelivery>, [Settlement])
-    case park(WriteBatch<HeldDelivery>)
-    case disown(WriteBatch<DeliveryLease>)
-    case parkUnusable(WriteBatch<Parking>)
-    case invalidate(WriteBatch<TokenInvalidation>)
-    case hold(WriteBatch<InvalidationHold>)
-    case correct(WriteBatch<EnvironmentCorrection>)
+  private struct UnderWay {
+    var kind: Kind
+    var batch: WriteBatch<Item>
+    /// What was written of deliveries that have ended, which may change meanwhile.
+    var settlements: [Settlement] = []
+
+    var deliveries: [HeldDelivery] { batch.elements.compactMap(\.delivery) }
   }
 
   /// The result of a batch.
@@ -31,79 +62,76 @@ struct BatchWriter {
     case nothing
   }
 
-  private var settlements = WriteQueue<HeldDelivery>()
-  private var parkings = WriteQueue<HeldDelivery>()
-  private var strays = WriteQueue<DeliveryLease>()
-  private var unusable = WriteQueue<Parking>()
-  private var invalidations = WriteQueue<TokenInvalidation>()
-  private var holds = WriteQueue<InvalidationHold>()
-  private var corrections = WriteQueue<EnvironmentCorrection>()
+  /// By `Kind`.
+  private var queues = Kind.allCases.map { _ in WriteQueue<Item>() }
   private var underWay: [Int: UnderWay] = [:]
   private var batches = 0
   /// The batches and log lines of this turn, which the machine removes.
-  private(set) var writes: [(batch: Int, write: OutboxWrite)] = []
-  private(set) var lines: [DispatcherLogEntry] = []
+  private var actions: [DispatcherAction] = []
 
   /// What ends late is written alone: whether it was ours is then certain, and others do not wait for it.
-  mutating func settle(_ entry: HeldDelivery, _ now: Instant) {
-    if entry.isLate { settlements.addAlone(entry) } else { settlements.add(entry, now) }
+  mutating func add(_ item: Item, _ now: Instant) {
+    if case .settle(let entry) = item, entry.isLate { return self[.settle].addAlone(item) }
+    self[item.kind].add(item, now)
   }
-  mutating func park(_ entry: HeldDelivery, _ now: Instant) { parkings.add(entry, now) }
-  mutating func disown(_ stray: DeliveryLease, _ now: Instant) { strays.add(stray, now) }
-  mutating func park(unusable parking: Parking, _ now: Instant) { unusable.add(parking, now) }
-  mutating func invalidate(_ token: TokenInvalidation, _ now: Instant) { invalidations.add(token, now) }
-  mutating func hold(_ hold: InvalidationHold, _ now: Instant) { holds.add(hold, now) }
-  mutating func correct(_ environment: EnvironmentCorrection, _ now: Instant) { corrections.add(environment, now) }
+
+  private subscript(kind: Kind) -> WriteQueue<Item> {
+    get { queues[kind.rawValue] }
+    _modify { yield &queues[kind.rawValue] }
+  }
 
   /// When the next batch is due if nothing more is added.
-  var due: Instant {
-    min(
-      min(settlements.due, min(parkings.due, strays.due)),
-      min(min(unusable.due, invalidations.due), min(holds.due, corrections.due)))
-  }
+  var due: Instant { queues.reduce(.distantFuture) { min($0, $1.due) } }
 
   /// Whether no batch is under way.
   var isQuiet: Bool { underWay.isEmpty }
 
   /// Whether everything is written except what the database refuses.
-  var isIdle: Bool {
-    settlements.isIdle && parkings.isIdle && strays.isIdle && unusable.isIdle && invalidations.isIdle && holds.isIdle
-      && corrections.isIdle && underWay.isEmpty
-  }
+  var isIdle: Bool { isQuiet && queues.allSatisfy(\.isIdle) }
 
   /// Number of deliveries whose settlement or parking the database refuses.
-  var apartCount: Int { settlements.apart.count + parkings.apart.count }
+  var apartCount: Int { self[.settle].apart.count + self[.park].apart.count }
 
   /// Number of deliveries that wait to be written.
-  var backlog: Int { settlements.count + parkings.count }
+  var backlog: Int { self[.settle].count + self[.park].count }
 
-  /// Empties `writes` and `lines` after the caller has read them.
-  mutating func didTake() {
-    writes.removeAll(keepingCapacity: true)
-    lines.removeAll(keepingCapacity: true)
+  mutating func takeActions() -> [DispatcherAction] {
+    defer { actions = [] }
+    return actions
   }
 
   /// Makes the batches that are due.
   ///
   /// - Parameter isLast: do not wait for larger batches.
   mutating func flush(_ now: Instant, isLast: Bool) {
-    // A hold is written before the tokens that caused it, so that these are quarantined.
-    while let batch = holds.next(now, isLast: isLast) { start(.hold(batch), .hold(batch.elements)) }
-    while let batch = settlements.next(now, isLast: isLast) {
-      let settlements = batch.elements.map(\.settlement)
-      start(.settle(batch, settlements), .settle(settlements))
+    for kind in Kind.allCases {
+      while let batch = self[kind].next(now, isLast: isLast) { start(UnderWay(kind: kind, batch: batch)) }
     }
-    while let batch = parkings.next(now, isLast: isLast) { start(.park(batch), .park(batch.elements.map(\.parking))) }
-    while let batch = strays.next(now, isLast: isLast) { start(.disown(batch), .disown(batch.elements)) }
-    while let batch = unusable.next(now, isLast: isLast) { start(.parkUnusable(batch), .park(batch.elements)) }
-    while let batch = invalidations.next(now, isLast: isLast) { start(.invalidate(batch), .invalidate(batch.elements)) }
-    while let batch = corrections.next(now, isLast: isLast) { start(.correct(batch), .correct(batch.elements)) }
+  }
+
+  private mutating func start(_ batch: UnderWay) {
+    let items = batch.batch.elements
+    switch batch.kind {
+    case .settle:
+      var batch = batch
+      batch.settlements = batch.deliveries.map(\.settlement)
+      start(batch, .settle(batch.settlements))
+    case .park: start(batch, .park(batch.deliveries.map(\.parking)))
+    case .disown: start(batch, .disown(items.compactMap { if case .disown(let lease) = $0 { lease } else { nil } }))
+    case .parkUnusable:
+      start(batch, .park(items.compactMap { if case .parkUnusable(let parking) = $0 { parking } else { nil } }))
+    case .invalidate:
+      start(batch, .invalidate(items.compactMap { if case .invalidate(let token) = $0 { token } else { nil } }))
+    case .hold: start(batch, .hold(items.compactMap { if case .hold(let hold) = $0 { hold } else { nil } }))
+    case .correct:
+      start(batch, .correct(items.compactMap { if case .correct(let environment) = $0 { environment } else { nil } }))
+    }
   }
 
   private mutating func start(_ batch: UnderWay, _ write: OutboxWrite) {
     batches += 1
     underWay[batches] = batch
-    writes.append((batches, write))
+    actions.append(.write(batch: batches, write))
   }
 
   // MARK: - Answers
@@ -114,130 +142,81 @@ struct BatchWriter {
   ) -> Outcome {
     guard let written = underWay.removeValue(forKey: batch) else { return .nothing }
     switch answer {
-    case .success(.count(let count)): return didWrite(written, count, now)
-    case .success(.settled(let keys)):
-      guard case .settledAmong(let batch, let settlements) = written else { return .nothing }
-      return didFind(keys, batch, settlements, now)
+    case .success(.count(let count)) where count < written.settlements.count:
+      if let late = written.deliveries.first, late.isLate { return didMiss(late, written, now) }
+      // Leases were lost, or the batch was written before and that answer was lost. History tells which.
+      start(written, .settledAmong(written.settlements))
+      return .nothing
+    case .success(let answer):
+      self[written.kind].didWrite(written.batch)
+      return switch (written.kind, answer) {
+      case (.settle, .settled(let keys)): divide(written, keys, now)
+      case (.settle, _): .settled(Array(zip(written.deliveries, written.settlements)), lost: [])
+      case (.park, .count(let count)): .returned(written.deliveries, count: count)
+      case (.disown, .count(let count)): .disowned(count: count)
+      default: .nothing
+      }
     case .failure(let error):
       didFail(written, error, now)
       return .nothing
     }
   }
 
-  private mutating func didWrite(_ written: UnderWay, _ count: Int, _ now: Instant) -> Outcome {
-    switch written {
-    case .settle(let batch, let settlements):
-      guard count >= settlements.count else {
-        if let late = batch.elements.first, late.isLate { return didMiss(late, batch, now) }
-        // Leases were lost, or the batch was written before and that answer was lost. History tells which.
-        start(.settledAmong(batch, settlements), .settledAmong(settlements))
-        return .nothing
-      }
-      self.settlements.didWrite(batch)
-      return .settled(Array(zip(batch.elements, settlements)), lost: [])
-    case .settledAmong: return .nothing
-    case .park(let batch):
-      parkings.didWrite(batch)
-      return .returned(batch.elements, count: count)
-    case .disown(let batch):
-      strays.didWrite(batch)
-      return .disowned(count: count)
-    case .parkUnusable(let batch): unusable.didWrite(batch)
-    case .invalidate(let batch): invalidations.didWrite(batch)
-    case .hold(let batch): holds.didWrite(batch)
-    case .correct(let batch): corrections.didWrite(batch)
-    }
-    return .nothing
-  }
-
-  private mutating func didFind(
-    _ keys: Set<DeliveryKey>, _ batch: WriteBatch<HeldDelivery>, _ settlements: [Settlement], _ now: Instant
-  ) -> Outcome {
-    self.settlements.didWrite(batch)
-    var written: [(HeldDelivery, Settlement)] = []
+  /// History has only these of a batch.
+  private mutating func divide(_ written: UnderWay, _ keys: Set<DeliveryKey>, _ now: Instant) -> Outcome {
+    var settled: [(HeldDelivery, Settlement)] = []
     var lost: [HeldDelivery] = []
-    for (entry, settlement) in zip(batch.elements, settlements) {
+    for (entry, settlement) in zip(written.deliveries, written.settlements) {
       if keys.contains(entry.key) {
-        written.append((entry, settlement))
+        settled.append((entry, settlement))
       } else if entry.lease != settlement.lease {
-        self.settlements.add(entry, now)  // it is ours again, by another claim
+        self[.settle].add(.settle(entry), now)  // it is ours again, by another claim
       } else {
         lost.append(entry)
       }
     }
-    return .settled(written, lost: lost)
+    return .settled(settled, lost: lost)
   }
 
   /// A late ending has found no row. It is written once more, because another gateway may have been writing it.
-  private mutating func didMiss(_ entry: HeldDelivery, _ batch: WriteBatch<HeldDelivery>, _ now: Instant) -> Outcome {
-    settlements.didWrite(batch)
+  private mutating func didMiss(_ entry: HeldDelivery, _ written: UnderWay, _ now: Instant) -> Outcome {
+    self[.settle].didWrite(written.batch)
     guard entry.repeatsLate() else { return .settled([], lost: [entry]) }
-    settlements.addLocked(entry, now)
+    self[.settle].addLocked(.settle(entry), now)
     return .nothing
   }
 
-  // MARK: - Failures
-
   private mutating func didFail(_ written: UnderWay, _ error: OutboxError, _ now: Instant) {
-    switch written {
-    case .settle(let batch, _), .settledAmong(let batch, _):
-      guard let culprit = fail(batch, in: \.settlements, error, now) else { return }
-      setApart(culprit, \.settlements, now)
-    case .park(let batch):
-      guard let culprit = fail(batch, in: \.parkings, error, now) else { return }
-      setApart(culprit, \.parkings, now)
-    case .disown(let batch):
-      if let culprit = fail(batch, in: \.strays, error, now) { strays.setApart(culprit, now) }
-    case .parkUnusable(let batch):
-      if let culprit = fail(batch, in: \.unusable, error, now) { unusable.setApart(culprit, now) }
-    // If an invalidation is lost, the next push to the token brings it again.
-    case .invalidate(let batch): _ = fail(batch, in: \.invalidations, error, now)
-    case .hold(let batch): _ = fail(batch, in: \.holds, error, now)
-    case .correct(let batch): _ = fail(batch, in: \.corrections, error, now)
+    let items = written.batch.elements
+    let all: Logger.Metadata = ["reason": "\(error)", "count": .stringConvertible(items.count)]
+    var one: Logger.Metadata = ["reason": "\(error)"]
+    if let key = items[0].delivery?.key {
+      one["outbox_id"] = .stringConvertible(key.outboxID)
+      one["n"] = .stringConvertible(key.pushNumber)
     }
-  }
-
-  /// Handles the one element that the database refuses.
-  private mutating func fail<Element>(
-    _ batch: WriteBatch<Element>, in queue: WritableKeyPath<BatchWriter, WriteQueue<Element>>, _ error: OutboxError,
-    _ now: Instant
-  ) -> Element? {
-    let all: Logger.Metadata = ["reason": "\(error)", "count": .stringConvertible(batch.elements.count)]
-    let one = Self.about(batch.elements[0], ["reason": "\(error)"])
-    switch self[keyPath: queue].didFail(batch, error.code, now) {
-    case .passing:
-      lines.append(DispatcherLogEntry(.warning, "Writing results to the outbox failed; it is tried again", all))
+    switch self[written.kind].didFail(written.batch, error.code, now) {
+    case .passing: log(.warning, "Writing results to the outbox failed; it is tried again", all)
+    case .split: log(.warning, "The database refuses a batch of results; it is written in parts", all)
     case .locked:
-      lines.append(
-        DispatcherLogEntry(
-          .warning, "A result waits for another transaction, which has locked its row; the others are written", one))
-    case .slow:
-      lines.append(DispatcherLogEntry(.warning, "A result takes too long to write; the others are written", one))
-    case .split:
-      lines.append(
-        DispatcherLogEntry(.warning, "The database refuses a batch of results; it is written in parts", all))
-    case .culprit(let element):
-      lines.append(DispatcherLogEntry(.error, "The database refuses a result", one))
-      return element
-    }
-    return nil
-  }
-
-  /// Writes an outcome again without its texts. If that is refused, too, it is retried at intervals.
-  private mutating func setApart(
-    _ entry: HeldDelivery, _ queue: WritableKeyPath<BatchWriter, WriteQueue<HeldDelivery>>, _ now: Instant
-  ) {
-    if entry.isStripped {
-      self[keyPath: queue].setApart(entry, now)
-    } else {
-      entry.strip()
-      self[keyPath: queue].addAlone(entry)
+      log(.warning, "A result waits for another transaction, which has locked its row; the others are written", one)
+    case .slow: log(.warning, "A result takes too long to write; the others are written", one)
+    case .culprit(let item):
+      log(.error, "The database refuses a result", one)
+      setApart(item, now)
     }
   }
 
-  private static func about(_ element: some Any, _ metadata: Logger.Metadata) -> Logger.Metadata {
-    guard let entry = element as? HeldDelivery else { return metadata }
-    return metadata.merging(
-      ["outbox_id": .stringConvertible(entry.key.outboxID), "n": .stringConvertible(entry.key.pushNumber)]) { $1 }
+  private mutating func log(_ level: Logger.Level, _ message: Logger.Message, _ metadata: Logger.Metadata) {
+    actions.append(.log(level, message, metadata))
+  }
+
+  /// What the database refuses is written again without its texts. If that is refused, too, it is tried again at intervals. If an
+  /// invalidation is lost, the next push to the token brings it again.
+  private mutating func setApart(_ item: Item, _ now: Instant) {
+    switch item {
+    case .invalidate, .hold, .correct: break
+    case .settle(let entry) where entry.strip(), .park(let entry) where entry.strip(): self[item.kind].addAlone(item)
+    default: self[item.kind].setApart(item, now)
+    }
   }
 }

@@ -1,8 +1,7 @@
 // Which calls of the held invites to look up, because a hint says that they may have ended. Pure.
 //
-// A notification is only a hint: anybody may send one, and it may get lost. Nothing is dropped before the database confirms the
-// end. At most one look-up is under way. Hints that come meanwhile go into the next one. All invites are looked up at intervals, too:
-// often while no hints are heard, and seldom otherwise, for those that wait long at their provider.
+// At most one look-up is under way. Hints that come meanwhile go into the next one. All invites are looked up at intervals, too: often
+// while no hints are heard, and seldom otherwise, for those that wait long at their provider.
 
 internal import Runtime
 
@@ -16,15 +15,13 @@ struct CallEndings {
   private static let askedMax = 5_000
   /// The minimum time between two look-ups, so that hints are collected.
   private static let pause = Nanoseconds.milliseconds(5)
-  /// Maximum number of hints kept by id. Above it all calls are looked up.
-  private static let hintsMax = 50_000
 
   /// The interval of look-ups of all calls while no hints are heard. While they are heard, it is four times as long.
   private let interval: Nanoseconds
   /// The wait after a look-up that failed.
   private let retryInterval: Nanoseconds
-  private var hinted: Set<Int64> = []
-  private var isAllHinted = false
+  /// The hints since the last look-up.
+  var hints = EndedCalls()
   private var asked: Question?
   private var notBefore = Instant(nanoseconds: .min)
   private var nextPoll = Instant(nanoseconds: .min)
@@ -36,32 +33,16 @@ struct CallEndings {
     self.retryInterval = retryInterval
   }
 
-  /// These calls may have ended.
-  mutating func note(_ outboxIDs: [Int64]) {
-    guard !isAllHinted else { return }
-    hinted.formUnion(outboxIDs)
-    if hinted.count > Self.hintsMax { noteAll() }
-  }
-
-  /// Any call may have ended.
-  mutating func noteAll() {
-    isAllHinted = true
-    hinted.removeAll(keepingCapacity: true)
-  }
-
   /// Whether hints are heard from now on. Some may have been missed.
   mutating func setListening(_ isListening: Bool) {
     self.isListening = isListening
-    noteAll()
+    hints.noteAny()
   }
-
-  /// Whether the next look-up is about this call.
-  func isHinted(_ outboxID: Int64) -> Bool { isAllHinted || hinted.contains(outboxID) }
 
   /// When a look-up is due; distant future while one is under way.
   var due: Instant {
     guard asked == nil else { return .distantFuture }
-    return isAllHinted || !hinted.isEmpty ? notBefore : max(notBefore, nextPoll)
+    return hints.isEmpty ? max(notBefore, nextPoll) : notBefore
   }
 
   /// The calls to look up now.
@@ -71,13 +52,11 @@ struct CallEndings {
   ///   - claimMax: every claim up to this one has been answered.
   mutating func question(_ rings: Set<Int64>, claimMax: Int32, _ now: Instant) -> [Int64]? {
     guard due <= now else { return nil }
-    let isAll = isAllHinted || hinted.isEmpty
-    var wanted = isAll ? rings : hinted.intersection(rings)
-    hinted.removeAll(keepingCapacity: true)
-    isAllHinted = false
+    var wanted = hints.isEmpty ? rings : rings.filter(hints.contains)
+    hints.clear()
     nextPoll = now + interval * (isListening ? 4 : 1)
     guard !wanted.isEmpty else { return nil }
-    while wanted.count > Self.askedMax, let one = wanted.popFirst() { hinted.insert(one) }
+    while wanted.count > Self.askedMax, let one = wanted.popFirst() { hints.note([one]) }
     asked = (wanted, claimMax)
     notBefore = now + Self.pause
     return Array(wanted)
@@ -92,7 +71,7 @@ struct CallEndings {
   /// The look-up failed and is repeated.
   mutating func didFail(_ now: Instant) {
     notBefore = now + retryInterval
-    if let asked { note(Array(asked.calls)) }
+    if let asked { hints.note(asked.calls) }
     asked = nil
   }
 }

@@ -23,8 +23,8 @@ extension Logger.Metadata {
     self["outcome"] = "\(outcome.word)"
     self["attempts"] = .stringConvertible(entry.attempts)
     if let reason { self["reason"] = "\(reason)" }
-    if entry.status > 0 { self["status"] = .stringConvertible(entry.status) }
-    if let answeredAt = entry.answeredAt {
+    if let status = entry.result?.status, status > 0 { self["status"] = .stringConvertible(status) }
+    if let answeredAt = entry.result?.answeredAt {
       let milliseconds = Double((answeredAt - entry.delivery.enqueuedAt).microseconds) / 1000
       self["ms"] = .stringConvertible(Swift.max(0, milliseconds))
     }

@@ -13,33 +13,29 @@ struct DiskWait {
 
   private var waiting: [HeldDelivery] = []
   private var asked: [HeldDelivery] = []
-  private var isAsking = false
   private var notBefore = Instant(nanoseconds: .min)
 
-  /// When to sync next; distant future for never.
-  var due: Instant { isAsking || waiting.isEmpty ? .distantFuture : notBefore }
+  /// When to sync next; distant future for never, and while a sync is under way.
+  var due: Instant { waiting.isEmpty || !asked.isEmpty ? .distantFuture : notBefore }
 
   /// Adds a delivery whose claim was answered and may not be on the disk.
   mutating func add(_ entry: HeldDelivery) { waiting.append(entry) }
 
   /// A sync begins for all deliveries that wait now.
   mutating func ask() {
-    asked = waiting
-    waiting = []
-    isAsking = true
+    (asked, waiting) = (waiting, [])
   }
 
   /// The sync has finished. Returns the deliveries it was for.
   mutating func didAnswer(_ now: Instant) -> [HeldDelivery] {
     defer { asked = [] }
-    isAsking = false
     notBefore = now + Self.pause
     return asked
   }
 
   /// The sync has failed. Returns all deliveries, because their claims may be lost.
   mutating func didFail() -> [HeldDelivery] {
-    defer { (asked, waiting, isAsking) = ([], [], false) }
+    defer { (asked, waiting) = ([], []) }
     return asked + waiting
   }
 }

@@ -18,7 +18,8 @@ extension DispatcherMachine {
       pacer.didClaim(0, now)  // a result or a new connection will make room and cause another turn
       return
     }
-    ended.beginClaim()
+    // It reads the ends of earlier hints itself.
+    ended.clear()
     actions.append(.claim(number: ledger.next(), allowances, within: scheduler.claimLimits(now)))
   }
 
@@ -50,16 +51,16 @@ extension DispatcherMachine {
         if known.isProven {
           entry.environment = known.environment
         } else {
-          entry.suspect(.tokenInvalid(reason: Self.badDeviceToken, since: nil), isNextCounted: false)
+          entry.askOther(isNextCounted: false)
         }
       }
       if let former = held.insert(entry), !replaces(former, entry) {
         scheduler.didFinish(delivery.lane)
         continue
       }
-      entry.needsDisk = delivery.kind.isVisible && !lanes[lane].isAtLeastOnce
+      if delivery.kind.isVisible, !lanes[lane].isAtLeastOnce { entry.needs.insert(.disk) }
       // Read now, because the next claim starts a new list.
-      if delivery.kind == .invite, ended.contains(entry.key.outboxID) { entry.needsLookUp = true }
+      if ended.contains(entry.key.outboxID) { needLookUp(entry) }
       claimed.append(entry)
     }
     for lease in answer.orphans { parkUnusable(lease, attempts: 0, reason: "CallDeleted", now) }
@@ -76,12 +77,14 @@ extension DispatcherMachine {
   /// A claim has brought a delivery that is held here: a crash has lost its former claim, or it was returned, which is not confirmed
   /// yet, or may still get an answer. Returns whether to treat it like a new one.
   private mutating func replaces(_ former: HeldDelivery, _ entry: HeldDelivery) -> Bool {
-    if case .returning = former.stage {
+    switch former.stage {
+    case .returning, .returned:
       held.replace(with: entry)
       return true
+    case .waiting, .sent, .settling, .settled:
+      former.adopt(entry.lease, at: entry.place)
+      return false
     }
-    former.adopt(entry.lease, at: entry.place)
-    return false
   }
 
   /// Sends each new delivery, unless its call no longer rings.
@@ -104,8 +107,8 @@ extension DispatcherMachine {
   private mutating func parkUnusable(
     _ lease: DeliveryLease, attempts: Int32, reason: String = "UnknownKind", _ now: Instant
   ) {
-    writer.park(
-      unusable: Parking(lease: lease, attempts: attempts, delay: settings.unusableDelay, reason: reason), now)
+    writer.add(
+      .parkUnusable(Parking(lease: lease, attempts: attempts, delay: settings.unusableDelay, reason: reason)), now)
   }
 
   // MARK: - Lost answers
@@ -116,17 +119,15 @@ extension DispatcherMachine {
   }
 
   mutating func didForget(_ number: Int32, _ result: Result<Int, OutboxError>, _ now: Instant) {
-    switch result {
-    case .success(let count):
-      guard ledger.didForget(number) else { return }
-      counters.forgottenClaims += 1
-      pacer.didHearBell(now, isClaiming: false)
-      log(
-        .notice, "A claim whose answer was lost has been given up",
-        ["claim": .stringConvertible(number), "rows": .stringConvertible(count)])
-    case .failure(let error):
-      ledger.didFailToForget(number, now)
-      log(.warning, "A claim whose answer was lost could not be given up; it is tried again", ["reason": "\(error)"])
-    }
+    guard
+      let count = answer(
+        result, orLog: .warning, "A claim whose answer was lost could not be given up; it is tried again")
+    else { return ledger.didFailToForget(number, now) }
+    guard ledger.didForget(number) else { return }
+    counters.forgottenClaims += 1
+    pacer.didHearBell(now, isClaiming: false)
+    log(
+      .notice, "A claim whose answer was lost has been given up",
+      ["claim": .stringConvertible(number), "rows": .stringConvertible(count)])
   }
 }

@@ -16,19 +16,18 @@ extension DispatcherMachine {
   mutating func send(_ entry: HeldDelivery, _ now: Instant) {
     guard maySend(now) else {
       // Hints may be missed until a beat is confirmed, so its call is looked up then.
-      if entry.delivery.kind == .invite { entry.needsLookUp = true }
+      needLookUp(entry)
       entry.stage = .waiting(.lease)
       leaseless.append(entry.slot)
       return
     }
-    guard !entry.needsLookUp else {
-      entry.stage = .waiting(.lookUp)
-      entry.lookUps = 0
+    guard !entry.needs.contains(.lookUp) else {
+      entry.stage = .waiting(.lookUp(answers: 0))
       unsure.append(entry.slot)
-      endings.note([entry.key.outboxID])
+      endings.hints.note([entry.key.outboxID])
       return
     }
-    guard !entry.needsDisk else {
+    guard !entry.needs.contains(.disk) else {
       entry.stage = .waiting(.disk)
       diskWait.add(entry)
       return
@@ -42,50 +41,40 @@ extension DispatcherMachine {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
       request.environment = entry.environment
-      if entry.firstEnvironmentOutcome != nil {
+      if entry.asksOther {
         request.deadline = min(request.deadline, now + settings.policy.environmentProbe)
       }
       outgoing[entry.lane].append(request)
-      comeBack(entry)
+      if entry.turn == .awaited { setTurn(.none, of: entry) }
       entry.didSend(now)
       rescues[entry.lane].didSend()
       suspects[entry.lane].didSend()
     case .failure(let failure):
-      if entry.hasTurn { suspects[entry.lane].returnTurn(isAnswered: false) }
-      entry.hasTurn = false
+      if entry.turn == .taken { suspects[entry.lane].returnTurn(isAnswered: false) }
       finish(entry, failure.isExpired ? .expired : failure.isNeedless ? .void : .dead, reason: failure.reason, now)
     }
   }
 
   /// Whether to send a suspect now. If not, it asks again soon. A suspect whose deadline is near proceeds, and expires.
   private mutating func startTurn(_ entry: HeldDelivery, _ now: Instant) -> Bool {
-    guard entry.delivery.deadline > now + TokenSuspects.interval else {
-      comeBack(entry)
-      return true
-    }
-    entry.hasTurn = suspects[entry.lane].grant(entry.delivery.token, isInvite: entry.delivery.kind == .invite, now)
-    if entry.hasTurn {
-      comeBack(entry)
-    } else {
-      setAside(entry)
-      entry.wait(until: now + TokenSuspects.interval, isNextCounted: entry.isNextCounted)
-      retries.insert(entry.slot, at: now + TokenSuspects.interval)
-    }
-    return entry.hasTurn
+    guard entry.delivery.deadline > now + TokenSuspects.interval else { return true }
+    let isGranted = suspects[entry.lane].grant(
+      entry.delivery.token, isInvite: entry.delivery.kind == .invite, now)
+    setTurn(isGranted ? .taken : .awaited, of: entry)
+    if !isGranted { wait(entry, TokenSuspects.interval, isNextCounted: entry.isNextCounted, now) }
+    return isGranted
   }
 
-  /// The delivery waits, and takes no room of its lane meanwhile.
-  mutating func setAside(_ entry: HeldDelivery) {
-    guard !entry.isSetAside else { return }
-    entry.isSetAside = true
-    scheduler.didSetAside(entry.delivery.lane)
+  mutating func setTurn(_ turn: HeldDelivery.Turn, of entry: HeldDelivery) {
+    let wasAwaited = entry.turn == .awaited
+    entry.turn = turn
+    if turn == .awaited, !wasAwaited { scheduler.didSetAside(entry.delivery.lane) }
+    if turn != .awaited, wasAwaited { scheduler.didComeBack(entry.delivery.lane) }
   }
 
-  /// The delivery no longer waits aside, and counts towards its lane's room again.
-  mutating func comeBack(_ entry: HeldDelivery) {
-    guard entry.isSetAside else { return }
-    entry.isSetAside = false
-    scheduler.didComeBack(entry.delivery.lane)
+  private mutating func wait(_ entry: HeldDelivery, _ wait: Nanoseconds, isNextCounted: Bool, _ now: Instant) {
+    entry.wait(until: now + wait, isNextCounted: isNextCounted)
+    retries.insert(entry.slot, at: now + wait)
   }
 
   /// Tells what a result says about the connection: whether it brought an answer or was lost.
@@ -93,8 +82,8 @@ extension DispatcherMachine {
     let isLost = result.outcome == .unknown(reason: PushOutcome.connectionLostReason)
     suspects[entry.lane].didEnd(
       entry.delivery.token, isLost: isLost, on: result.connection, isAnswered: result.isAnswered,
-      hadTurn: entry.hasTurn, now)
-    entry.hasTurn = false
+      hadTurn: entry.turn == .taken, now)
+    entry.turn = .none
     if result.isAnswered, !isLost, let sentAt = result.sentAt, !result.isHedged {
       rescues[entry.lane].didAnswer(after: result.answeredAt - sentAt)
     }
@@ -128,18 +117,16 @@ extension DispatcherMachine {
 
   /// A sync has finished, or has failed.
   mutating func didSync(_ result: Result<Void, OutboxError>, _ now: Instant) {
-    switch result {
-    case .success:
-      for entry in diskWait.didAnswer(now) where held[entry.slot] === entry && entry.waits(for: .disk) {
-        entry.needsDisk = false
-        send(entry, now)
-      }
-    case .failure(let error):
+    guard answer(result, orLog: .debug, "Nobody knows whether claims are on the disk; they go back") != nil else {
       // The server may have crashed, and lost the claims. So they go back, and may be claimed again.
       for entry in diskWait.didFail() where held[entry.slot] === entry && entry.waits(for: .disk) {
         park(entry, after: settings.retryInterval, reason: entry.reason ?? "Interrupted", isCounted: false, now)
       }
-      log(.debug, "Nobody knows whether claims are on the disk; they go back", ["reason": "\(error)"])
+      return
+    }
+    for entry in diskWait.didAnswer(now) where held[entry.slot] === entry && entry.waits(for: .disk) {
+      entry.needs.remove(.disk)
+      send(entry, now)
     }
   }
 
@@ -166,7 +153,7 @@ extension DispatcherMachine {
   }
 
   private mutating func watch(_ entry: HeldDelivery, for time: Nanoseconds, _ now: Instant) {
-    entry.rescue(at: now + time)
+    entry.rescueAt = now + time
     retries.insert(entry.slot, at: now + time)
   }
 
@@ -176,16 +163,16 @@ extension DispatcherMachine {
       handOn(entry, reason: entry.reason ?? Self.noAnswer, isCounted: entry.isNextCounted, now)
       return true
     }
-    apply(
-      .unknown(reason: Self.noAnswer), of: entry.delivery.token, unansweredSince: entry.handedOverAt,
-      toLane: entry.lane, now)
+    let silence = PushResult(
+      tag: tag(of: entry), outcome: .unknown(reason: Self.noAnswer), sentAt: entry.inFlightSince, answeredAt: now)
+    apply(silence, of: entry.delivery.token, toLane: entry.lane, now)
     // A token that alone gets no answers does not use up the credit of others.
     let isOwn = suspects[entry.lane].failures(of: entry.delivery.token, now).areItsOwn
     guard isOwn || !scheduler.isWell(entry.delivery.lane) || rescues[entry.lane].spend(now) else {
       watch(entry, for: Rescue.interval, now)
       return false
     }
-    entry.noteNoAnswer(Self.noAnswer, now)
+    entry.noteFailure(Self.noAnswer, silence)
     handOn(entry, reason: Self.noAnswer, now)
     return true
   }
@@ -196,8 +183,13 @@ extension DispatcherMachine {
   /// Sends once more. An invite's call is looked up first: the hint that it has ended may be missing, because nobody is told where a
   /// commit would have to wait for it (`push.notify`).
   private mutating func resend(_ entry: HeldDelivery, _ now: Instant) {
-    if entry.delivery.kind == .invite { entry.needsLookUp = true }
+    needLookUp(entry)
     send(entry, now)
+  }
+
+  /// Has the call of an invite looked up before it is sent.
+  func needLookUp(_ entry: HeldDelivery) {
+    if entry.delivery.kind == .invite { entry.needs.insert(.lookUp) }
   }
 
   // MARK: - Results
@@ -208,16 +200,16 @@ extension DispatcherMachine {
     guard let entry = held[RequestTag.slot(of: result.tag)], entry.isInFlight else {
       preconditionFailure("a provider answered a request twice")
     }
-    entry.isInFlight = false
-    counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
+    entry.inFlightSince = nil
+    counters.lanes[entry.lane].note(result, of: entry.delivery, isFirst: entry.isUntried)
     entry.note(result)
     noteTraffic(result, entry, now)
-    guard entry.isSent else { return handleLate(result, entry, now) }
+    guard case .sent(let known) = entry.stage else { return handleLate(result, entry, now) }
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
-    apply(
-      outcome, of: entry.delivery.token, on: result.connection,
-      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane,
-      concernsLane: result.concernsLane, now)
+    var said = result
+    said.outcome = outcome
+    apply(said, of: entry.delivery.token, toLane: entry.lane, now)
+    guard known != .lost else { return drop(entry) }
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
       isAtFault: losses(of: entry, now).isAtFault,
@@ -229,76 +221,66 @@ extension DispatcherMachine {
       random: random.nextFraction())
     switch disposition {
     case .settle(let ending, let reason):
-      var messageID: String?
       switch outcome {
-      case .accepted(let id): messageID = id
+      case .accepted: break
       case .unknown(let cause): entry.noteFailure(cause, result)
       default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
-      finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
+      finish(entry, ending, reason: reason ?? entry.reason, now)
     case .handOn(let reason, let wait):
       entry.noteFailure(reason, result)
-      if entry.isVoid {
-        finish(entry, .void, reason: nil, now)
-      } else {
-        handOn(entry, reason: reason, after: wait, now)
-      }
-    case .retry(let wait, let reason, let isCounted), .park(let wait, let reason, let isCounted):
+      handOn(entry, reason: reason, after: wait, now)
+    case .park(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }
-      if entry.isVoid {
-        finish(entry, .void, reason: nil, now)
-      } else if case .park = disposition {
-        park(entry, after: wait, reason: reason, isCounted: isCounted, now)
-      } else {
-        retry(entry, after: wait, reason, isCounted: isCounted, now)
-      }
+      park(entry, after: wait, reason: reason, isCounted: isCounted, now)
+    case .retry(let wait, let reason, let isCounted):
+      if isCounted { entry.noteFailure(reason, result) }
+      retry(entry, after: wait, reason, isCounted: isCounted, now)
     }
   }
 
   /// A result of a ring that was handed on, or that has ended by another answer. It says something about the lane. If the ring was
   /// accepted, or the token is dead, that ends it; if another gateway has it by now, only an acceptance does (`push.settle`).
   private mutating func handleLate(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
-    leaveLane(entry)
+    scheduler.didComeBack(entry.delivery.lane)
+    scheduler.didFinish(entry.delivery.lane)
     // Its next try asks the other environment.
-    let said: PushOutcome
-    if case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, entry.firstEnvironmentOutcome == nil {
-      said = .rejected(reason: Self.badDeviceToken)
+    var said = result
+    if case .tokenInvalid(Self.badDeviceToken, _) = said.outcome, !entry.asksOther {
+      said.outcome = .rejected(reason: Self.badDeviceToken)
       suspects[entry.lane].note(entry.environment.other, isProven: false, of: entry.delivery.token, now)
-    } else {
-      said = result.outcome
     }
-    apply(
-      said, of: entry.delivery.token, on: result.connection,
-      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane, concernsLane: result.concernsLane,
-      now)
+    apply(said, of: entry.delivery.token, toLane: entry.lane, now)
     if result.sentAt == nil { entry.takeAttemptBack() }
-    switch said {
-    case .accepted(let messageID) where result.answeredAt <= entry.delivery.deadline:
-      endLate(entry, .delivered, nil, messageID, result, now)
-    case .accepted(let messageID): endLate(entry, .deliveredLate, RetryPolicy.acceptedLate, messageID, result, now)
-    case .tokenInvalid(let reason, _): endLate(entry, .dead, reason, nil, result, now)
+    switch said.outcome {
+    case .accepted where result.answeredAt <= entry.delivery.deadline: endLate(entry, .delivered, nil, result, now)
+    case .accepted: endLate(entry, .deliveredLate, RetryPolicy.acceptedLate, result, now)
+    case .tokenInvalid(let reason, _): endLate(entry, .dead, reason, result, now)
     default: break
     }
-    if entry.isWritten { held.remove(entry) }
+    switch entry.stage {
+    case .returned, .settled: held.remove(entry)
+    default: break
+    }
   }
 
   private mutating func endLate(
-    _ late: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?, _ messageID: String?, _ result: PushResult,
-    _ now: Instant
+    _ late: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?, _ result: PushResult, _ now: Instant
   ) {
     // It may have been claimed here again meanwhile.
     let entry = held[late.key] ?? late
-    guard !entry.isLost else { return }
     switch entry.stage {
-    case .waiting, .sent:
+    case .waiting, .sent(.open), .sent(.void):
       entry.note(result)
-      finish(entry, outcome, reason: reason, messageID: messageID, now)
+      finish(entry, outcome, reason: reason, now)
       if entry.isInFlight { withdraw([entry]) }
-    case .returning:
+    case .returning(let parking, _):
       entry.note(result)
-      entry.late = .awaiting(ending(entry, outcome, reason, messageID))
-      if entry.isWritten { settleLate(entry, now) }
-    case .settling: break
+      entry.stage = .returning(parking, then: ending(entry, outcome, reason, .first))
+    case .returned:
+      entry.note(result)
+      settle(entry, ending(entry, outcome, reason, .first), now)
+    case .settling, .settled, .sent(.lost): break
     }
   }
 
@@ -309,12 +291,12 @@ extension DispatcherMachine {
   /// (docs/protocols.md).
   private mutating func resolveEnvironment(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome?
   {
-    guard let firstEnvironmentOutcome = entry.firstEnvironmentOutcome else {
+    guard entry.asksOther else {
       guard case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, lanes[entry.lane].provider == .apns,
-        entry.delivery.deadline > now + settings.policy.roundTrip, !entry.isVoid, !entry.isLost, !isDraining
+        entry.delivery.deadline > now + settings.policy.roundTrip, case .sent(.open) = entry.stage, !isDraining
       else { return result.outcome }
       entry.noteFailure(Self.badDeviceToken, result)
-      entry.suspect(result.outcome)
+      entry.askOther(isNextCounted: true)
       scheduler.didResend(entry.delivery.lane)
       resend(entry, now)
       return nil
@@ -323,14 +305,15 @@ extension DispatcherMachine {
     case .refused, .deferred, .tokenInvalid: return result.outcome
     case .accepted:
       let delivery = entry.delivery
-      writer.correct(
-        EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment), now)
+      writer.add(
+        .correct(
+          EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment)), now)
       suspects[entry.lane].note(entry.environment, isProven: true, of: delivery.token, now)
       log(
         .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
       return result.outcome
     case .rejected, .throttled, .unavailable, .unauthorized, .unknown, .expired:
-      return .rejected(reason: firstEnvironmentOutcome.failureReason ?? Self.badDeviceToken)
+      return .rejected(reason: Self.badDeviceToken)
     }
   }
 
@@ -339,10 +322,9 @@ extension DispatcherMachine {
   ) {
     entry.reason = reason
     let wait = max(wait, scheduler.wait(of: entry.delivery.lane, now))
-    if wait <= settings.policy.longestInMemory, !isDraining, !entry.isLost {
+    if case .sent(.open) = entry.stage, wait <= settings.policy.longestInMemory, !isDraining {
       if isCounted { scheduler.didResend(entry.delivery.lane) }
-      entry.wait(until: now + wait, isNextCounted: isCounted)
-      retries.insert(entry.slot, at: now + wait)
+      self.wait(entry, wait, isNextCounted: isCounted, now)
     } else if isCounted {
       park(entry, after: wait, reason: reason, now)
     } else if entry.failures.isEmpty {
@@ -353,22 +335,14 @@ extension DispatcherMachine {
     }
   }
 
-  /// Applies what an outcome says about the token and about the lane.
-  ///
-  /// - Parameters:
-  ///   - connection: the connection that carried the request, if known.
-  ///   - unansweredSince: when the request was sent, if it got no answer; nil otherwise.
-  ///   - concernsLane: `PushResult.concernsLane`.
-  mutating func apply(
-    _ outcome: PushOutcome, of token: ArraySlice<UInt8>, on connection: Int? = nil,
-    unansweredSince: Instant? = nil, toLane index: Int, concernsLane: Bool = true, _ now: Instant
-  ) {
-    let id = lanes[index].id
+  /// Applies what a result says about the token and about the lane.
+  mutating func apply(_ result: PushResult, of token: ArraySlice<UInt8>, toLane index: Int, _ now: Instant) {
+    let (id, outcome) = (lanes[index].id, result.outcome)
     let answer: LaneCircuit.Answer
     switch outcome {
     case .tokenInvalid(let reason, let since):
       answer = .working
-      writer.invalidate(TokenInvalidation(lane: id, token: token, since: since, reason: reason), now)
+      writer.add(.invalidate(TokenInvalidation(lane: id, token: token, since: since, reason: reason)), now)
       if let note = breakers[index].didHear(isDead: true, now) {
         actions.append(.tell(lane: index, .invalidationHeld(note: note)))
         writeHold(index, note, now)
@@ -384,7 +358,7 @@ extension DispatcherMachine {
         actions.append(.tell(lane: index, .throttled(until: now + pause)))
       }
     case .unknown(PushOutcome.connectionLostReason):
-      answer = connection.map { .lost(connection: $0) } ?? .failing
+      answer = result.connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .deferred, .expired: return  // the request did not reach the provider
@@ -393,20 +367,21 @@ extension DispatcherMachine {
       suspects[index].didWork(token, now)
     } else if !token.isEmpty {
       suspects[index].didFail(token, now)
-      guard concernsLane, !suspects[index].failures(of: token, now).areItsOwn else { return }
+      guard result.concernsLane, !suspects[index].failures(of: token, now).areItsOwn else { return }
     }
     // A connection that was lost is noticed at once.
-    let isOverdue = if case .unknown(let reason) = outcome { reason != PushOutcome.connectionLostReason } else { false }
+    var unansweredSince: Instant?
+    if case .unknown(let reason) = outcome, reason != PushOutcome.connectionLostReason, !result.isAnswered {
+      unansweredSince = result.sentAt
+    }
     switch scheduler.didHear(
-      answer, about: token.isEmpty ? nil : token, unansweredSince: isOverdue ? unansweredSince : nil, from: id, now)
+      answer, about: token.isEmpty ? nil : token, unansweredSince: unansweredSince, from: id, now)
     {
     case nil: return
     case .closed: return actions.append(.tell(lane: index, .circuitClosed))
     case .opened(let until): actions.append(.tell(lane: index, .circuitOpened(until: until)))
     }
-    counters.note(inLane: index) {
-      $0.circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
-    }
+    counters.lanes[index].circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
     log(
       .error, "A lane's circuit has opened: its deliveries wait in the outbox",
       [
@@ -432,7 +407,7 @@ extension DispatcherMachine {
   /// The provider calls so many tokens dead that the lane's dead tokens are quarantined.
   private mutating func writeHold(_ index: Int, _ note: String, _ now: Instant) {
     let lane = lanes[index]
-    writer.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note), now)
+    writer.add(.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note)), now)
     log(
       .critical, "Tokens die en masse: they are quarantined until push.resume_invalidation(app, provider) is called",
       ["app": "\(lane.app)", "provider": "\(lane.name.channel)", "seen": "\(note)"])
@@ -443,41 +418,33 @@ extension DispatcherMachine {
   mutating func lookUpIfDue(_ now: Instant) {
     guard endings.due <= now else { return }
     var rings: Set<Int64> = []
-    for entry in held.all where mayRing(entry) { rings.insert(entry.key.outboxID) }
+    for entry in held.all where entry.mayRing { rings.insert(entry.key.outboxID) }
     if let question = endings.question(rings, claimMax: ledger.answered, now) { actions.append(.lookUpEnded(question)) }
   }
 
-  /// Whether it is an invite that may still be sent.
-  private func mayRing(_ entry: HeldDelivery) -> Bool {
-    entry.delivery.kind == .invite && !entry.isVoid && (entry.isWaiting || entry.isSent)
-  }
-
   mutating func didLookUp(_ result: Result<EndedRings, OutboxError>, _ now: Instant) {
-    switch result {
-    case .success(let ended):
-      guard let asked = endings.didAnswer() else { return }
-      self.ended.note(ended.calls.union(ended.decliners.keys))
-      if !ended.isEmpty { void(ended, claimMax: asked.claimMax, now) }
-      sendUnsure(asked.calls, now)
-    case .failure(let error):
-      endings.didFail(now)
-      log(.debug, "Ended calls could not be looked up; it is tried again", ["reason": "\(error)"])
+    guard let ended = answer(result, orLog: .debug, "Ended calls could not be looked up; it is tried again") else {
+      return endings.didFail(now)
     }
+    guard let asked = endings.didAnswer() else { return }
+    self.ended.note(ended.calls.union(ended.decliners.keys))
+    if !ended.isEmpty { void(ended, claimMax: asked.claimMax, now) }
+    sendUnsure(asked.calls, now)
   }
 
   /// These calls no longer ring, or not for all users: those invites must not be sent. Invites that wait, here or at a provider, are
   /// void. Invites that were sent are not sent again. One of a later claim may be of another call with that id: it is looked up again.
   private mutating func void(_ ended: EndedRings, claimMax: Int32, _ now: Instant) {
     var sent: [HeldDelivery] = []
-    for entry in held.all where mayRing(entry) && ended.includes(entry.delivery) {
+    for entry in held.all where entry.mayRing && ended.includes(entry.delivery) {
       let isAsked = entry.delivery.lease.lease <= claimMax
       if entry.isSent {
-        entry.isVoid = isAsked
+        if isAsked { entry.stage = .sent(.void) }
         sent.append(entry)
       } else if isAsked {
         finish(entry, .void, reason: nil, now)
       } else {
-        entry.needsLookUp = true
+        needLookUp(entry)
       }
     }
     withdraw(sent)
@@ -501,13 +468,14 @@ extension DispatcherMachine {
     let slots = unsure
     unsure = []
     for slot in slots {
-      guard let entry = held[slot], entry.waits(for: .lookUp) else { continue }
+      guard let entry = held[slot], case .waiting(.lookUp(let former)) = entry.stage else { continue }
       let outboxID = entry.key.outboxID
-      if calls.contains(outboxID) { entry.lookUps += 1 }
-      if calls.contains(outboxID), entry.lookUps > 1 || !endings.isHinted(outboxID) {
-        entry.needsLookUp = false
+      let answers = former + (calls.contains(outboxID) ? 1 : 0)
+      if answers > former, answers > 1 || !endings.hints.contains(outboxID) {
+        entry.needs.remove(.lookUp)
         send(entry, now)
       } else {
+        entry.stage = .waiting(.lookUp(answers: answers))
         unsure.append(slot)
       }
     }

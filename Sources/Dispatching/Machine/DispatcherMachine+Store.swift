@@ -15,17 +15,17 @@ extension DispatcherMachine {
       pacer.didHearBell(now, isClaiming: !ledger.isClear)
     case .unavailable: membership.becomeUnavailable()
     case .mayHaveEnded(let outboxIDs):
-      endings.note(outboxIDs)
+      endings.hints.note(outboxIDs)
       ended.note(outboxIDs)
       followUps.note(.upkeep)
     case .manyMayHaveEnded:
-      endings.noteAll()
+      endings.hints.noteAny()
       ended.noteAny()
       followUps.note(.upkeep)
     case .listening(let isListening):
       endings.setListening(isListening)
       ended.noteAny()
-      for entry in held.all where entry.delivery.kind == .invite { entry.needsLookUp = true }
+      for entry in held.all { needLookUp(entry) }
       for index in breakers.indices { breakers[index].close() }
     case .invalidationResumed(let lane): if let index = laneIndexByID[lane] { breakers[index].close() }
     }
@@ -47,30 +47,22 @@ extension DispatcherMachine {
   }
 
   mutating func didRegister(_ result: Result<Void, OutboxError>, askedAt: Instant, _ now: Instant) {
-    switch result {
-    case .success:
-      ledger.changeGateway()
-      membership.didRegister()
-      lease.confirm(askedAt: askedAt)
-    case .failure(let error):
-      membership.didFail(now)
-      log(.warning, "Registering with the database failed; it is tried again", ["reason": "\(error)"])
+    guard answer(result, orLog: .warning, "Registering with the database failed; it is tried again") != nil else {
+      return membership.didFail(now)
     }
+    ledger.changeGateway()
+    membership.didRegister()
+    lease.confirm(askedAt: askedAt)
   }
 
   mutating func didBeat(_ result: Result<Bool, OutboxError>, askedAt: Instant, _ now: Instant) {
-    switch result {
-    case .success(let isAlive):
-      membership.didBeat(isAlive: isAlive)
-      guard isAlive else {
-        log(.warning, "This replica was declared dead; its claims were taken over, and it registers anew")
-        return forgetAll()
-      }
-      lease.confirm(askedAt: askedAt)
-    case .failure(let error):
-      membership.didFail(now)
-      log(.debug, "A beat was not confirmed; it is tried again", ["reason": "\(error)"])
+    guard let isAlive = answer(result, orLog: .debug, "A beat was not confirmed; it is tried again") else {
+      return membership.didFail(now)
     }
+    membership.didBeat(isAlive: isAlive)
+    if isAlive { return lease.confirm(askedAt: askedAt) }
+    log(.warning, "This replica was declared dead; its claims were taken over, and it registers anew")
+    forgetAll()
   }
 
   /// This gateway has ended: others have what it held. What waits is dropped, what providers have not sent is withdrawn, and
@@ -81,7 +73,7 @@ extension DispatcherMachine {
     reconciliation.restart()
     for entry in held.all where entry.isWaiting { drop(entry) }
     let sent = held.all.filter(\.isSent)
-    for entry in sent { entry.isLost = true }
+    for entry in sent { entry.stage = .sent(.lost) }
     withdraw(sent)
   }
 
@@ -99,18 +91,15 @@ extension DispatcherMachine {
   }
 
   mutating func didScan(_ result: Result<ClaimedPage, OutboxError>, _ now: Instant) {
-    switch result {
-    case .success(let page):
-      guard let claimMax = reconciliation.didAnswer(page, now), membership.isOpen else { return }
-      for row in page.leases where row.lease <= claimMax { reconcile(row, claimMax, now) }
-    case .failure(let error):
-      reconciliation.didFail(now)
-      log(.debug, "What is claimed in our name could not be read; it is tried again", ["reason": "\(error)"])
-    }
+    guard
+      let page = answer(result, orLog: .debug, "What is claimed in our name could not be read; it is tried again")
+    else { return reconciliation.didFail(now) }
+    guard let claimMax = reconciliation.didAnswer(page, now), membership.isOpen else { return }
+    for row in page.leases where row.lease <= claimMax { reconcile(row, claimMax, now) }
   }
 
   private mutating func reconcile(_ row: DeliveryLease, _ claimMax: Int32, _ now: Instant) {
-    guard let entry = held[row.key] else { return writer.disown(row, now) }
+    guard let entry = held[row.key] else { return writer.add(.disown(row), now) }
     // The row has another number of ours, of a claim that was answered. The row is right.
     if entry.lease != row, entry.lease.lease <= claimMax { entry.adopt(row, at: .unknown) }
   }
@@ -127,43 +116,35 @@ extension DispatcherMachine {
   }
 
   mutating func didTakeJob(_ kind: JobKind, _ result: Result<String?, OutboxError>, _ now: Instant) {
-    switch result {
-    case .success(let name?): actions.append(.runJob(kind, name))
-    case .success(nil): housekeeping.didFindNoJob(kind, now)
-    case .failure(let error): didFailJob(kind, error, now)
-    }
+    guard let name = answerOfJob(kind, result, now) else { return }
+    if let name { actions.append(.runJob(kind, name)) } else { housekeeping.didFindNoJob(kind, now) }
   }
 
   mutating func didRunJob(_ kind: JobKind, _ result: Result<[Tally], OutboxError>, _ now: Instant) {
-    switch result {
-    case .success(let tallies):
-      for tally in tallies { counters.note(tally) }
-      housekeeping.didRunJob(kind, now)
-    case .failure(let error): didFailJob(kind, error, now)
-    }
+    guard let tallies = answerOfJob(kind, result, now) else { return }
+    for tally in tallies { counters.note(tally) }
+    housekeeping.didRunJob(kind, now)
   }
 
-  private mutating func didFailJob(_ kind: JobKind, _ error: OutboxError, _ now: Instant) {
-    housekeeping.didFailJob(kind, now)
-    log(.warning, "Maintenance of the outbox failed; it is tried again", ["reason": "\(error)"])
+  private mutating func answerOfJob<Answer>(
+    _ kind: JobKind, _ result: Result<Answer, OutboxError>, _ now: Instant
+  ) -> Answer? {
+    let found = answer(result, orLog: .warning, "Maintenance of the outbox failed; it is tried again")
+    if found == nil { housekeeping.didFailJob(kind, now) }
+    return found
   }
 
   mutating func didFollowUp(_ kind: JobKind, _ result: Result<Int, OutboxError>, _ now: Instant) {
-    switch result {
-    case .success(let count):
-      followUps.didRun(kind, count)
-      // New deliveries may be ready. They ring no bell.
-      if count > 0 { pacer.didHearBell(now, isClaiming: !ledger.isClear) }
-    case .failure(let error):
-      followUps.didFail(kind)
-      log(.debug, "Follow-ups failed; a job does them", ["reason": "\(error)"])
+    guard let count = answer(result, orLog: .debug, "Follow-ups failed; a job does them") else {
+      return followUps.didFail(kind)
     }
+    followUps.didRun(kind, count)
+    // New deliveries may be ready. They ring no bell.
+    if count > 0 { pacer.didHearBell(now, isClaiming: !ledger.isClear) }
   }
 
   mutating func didReport(_ result: Result<Void, OutboxError>) {
     housekeeping.didReport()
-    if case .failure(let error) = result {
-      log(.debug, "The lanes' condition could not be reported", ["reason": "\(error)"])
-    }
+    _ = answer(result, orLog: .debug, "The lanes' condition could not be reported")
   }
 }

@@ -14,45 +14,50 @@ extension DispatcherMachine {
 
   /// The reason of a delivery that was accepted in time.
   private func remark(on entry: HeldDelivery) -> String? {
-    if entry.isHedged { return Self.hedgedReason }
+    if entry.result?.isHedged == true { return Self.hedgedReason }
     let isAlert =
       entry.delivery.kind == .invite && entry.delivery.platform == .ios && lanes[entry.lane].provider != .apns
     return isAlert ? Self.alertReason : nil
   }
 
   /// Ends a delivery.
-  mutating func finish(
-    _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
-  ) {
-    guard !entry.isLost else { return drop(entry) }
+  mutating func finish(_ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, _ now: Instant) {
     leaveLane(entry)
-    settle(entry, ending(entry, outcome, reason, messageID), now)
+    settle(entry, ending(entry, outcome, reason), now)
   }
 
   func ending(
-    _ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?, _ messageID: String?
+    _ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?,
+    _ lateness: HeldDelivery.Ending.Lateness = .none
   ) -> HeldDelivery.Ending {
-    HeldDelivery.Ending(
+    let messageID: String? = if case .accepted(let id) = entry.result?.outcome { id } else { nil }
+    return HeldDelivery.Ending(
       outcome: outcome, reason: outcome == .delivered ? remark(on: entry) : reason, messageID: messageID,
-      receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter)
+      receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter, lateness: lateness)
   }
 
-  private mutating func settle(_ entry: HeldDelivery, _ ending: HeldDelivery.Ending, _ now: Instant) {
-    entry.stage = .settling(ending)
+  mutating func settle(_ entry: HeldDelivery, _ ending: HeldDelivery.Ending, _ now: Instant) {
+    entry.end(ending)
     logEnd(entry, ending.outcome, ending.reason)
-    writer.settle(entry, now)
+    writer.add(.settle(entry), now)
   }
 
   /// Parks a delivery in the outbox, because its next try is too far away to keep it in memory.
   ///
-  /// - Parameter isCounted: whether the last of its attempts was made.
+  /// - Parameters:
+  ///   - isHandedOn: whether gateways that have not had it may claim it at once.
+  ///   - isCounted: whether the last of its attempts was made.
   mutating func park(
-    _ entry: HeldDelivery, after wait: Nanoseconds, reason: String, isCounted: Bool = true, _ now: Instant
+    _ entry: HeldDelivery, after wait: Nanoseconds, isHandedOn: Bool = false, reason: String,
+    isCounted: Bool = true, _ now: Instant
   ) {
     let attempts = isCounted ? entry.attempts : max(0, entry.attempts - 1)
     giveBack(
       entry,
-      Parking(lease: entry.lease, attempts: attempts, delay: wait, reason: reason, failures: entry.failures), now)
+      Parking(
+        lease: entry.lease, attempts: attempts, delay: wait, isHandedOn: isHandedOn, reason: reason,
+        failures: entry.failures),
+      now)
   }
 
   /// Returns a ring to the outbox. Gateways that have not had it find it at once. When all have had it, it rests a little: otherwise they
@@ -66,12 +71,7 @@ extension DispatcherMachine {
   ) {
     let attempts = isCounted ? entry.attempts : max(0, entry.attempts - 1)
     let rest = max(settings.policy.rest(afterAttempts: Int(attempts)), wait ?? .zero)
-    giveBack(
-      entry,
-      Parking(
-        lease: entry.lease, attempts: attempts, delay: rest, isHandedOn: true, reason: reason,
-        failures: entry.failures),
-      now)
+    park(entry, after: rest, isHandedOn: true, reason: reason, isCounted: isCounted, now)
   }
 
   /// Returns a delivery as if it had never been claimed.
@@ -80,11 +80,11 @@ extension DispatcherMachine {
   }
 
   private mutating func giveBack(_ entry: HeldDelivery, _ parking: Parking, _ now: Instant) {
-    guard !entry.isLost else { return drop(entry) }
+    if case .sent(.void) = entry.stage { return finish(entry, .void, reason: nil, now) }
     leaveLane(entry)
     if parking.delay == nil { counters.released += 1 } else { counters.parked += 1 }
     entry.stage = .returning(parking)
-    writer.park(entry, now)
+    writer.add(.park(entry), now)
   }
 
   /// Drops a delivery whose row is no longer ours. Nothing is written.
@@ -96,8 +96,8 @@ extension DispatcherMachine {
 
   /// The delivery takes no room of its lane any more. If its provider still has it, it counts towards the window.
   mutating func leaveLane(_ entry: HeldDelivery) {
-    if entry.isInFlight { return setAside(entry) }
-    comeBack(entry)
+    if entry.isInFlight { return scheduler.didSetAside(entry.delivery.lane) }
+    setTurn(.none, of: entry)
     scheduler.didFinish(entry.delivery.lane)
   }
 
@@ -109,13 +109,12 @@ extension DispatcherMachine {
   }
 
   private mutating func emitWrites() {
-    guard !writer.writes.isEmpty || !writer.lines.isEmpty else { return }
-    for (batch, write) in writer.writes {
-      if case .settle(let settlements) = write { counters.noteSettlements(settlements.count) }
-      actions.append(.write(batch: batch, write))
+    for action in writer.takeActions() {
+      if case .write(_, .settle(let settlements)) = action {
+        counters.settlementBatches.observe(Int64(settlements.count))
+      }
+      actions.append(action)
     }
-    for line in writer.lines { actions.append(.log(line)) }
-    writer.didTake()
   }
 
   mutating func didWrite(_ batch: Int, _ result: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant) {
@@ -132,7 +131,7 @@ extension DispatcherMachine {
     case .returned(let entries, let count):
       counters.lostLeases += max(0, entries.count - count)
       for entry in entries {
-        if case .awaiting = entry.late { settleLate(entry, now) } else { forget(entry) }
+        if case .returning(_, let ending?) = entry.stage { settle(entry, ending, now) } else { forget(entry) }
       }
     case .disowned(let count):
       counters.reconciled += count
@@ -148,15 +147,7 @@ extension DispatcherMachine {
 
   /// What became of a delivery is written.
   private mutating func forget(_ entry: HeldDelivery) {
-    entry.isWritten = true
-    if !entry.isInFlight { held.remove(entry) }
-  }
-
-  /// Settles a ring that was handed on and accepted after all.
-  mutating func settleLate(_ entry: HeldDelivery, _ now: Instant) {
-    guard case .awaiting(let ending) = entry.late else { return }
-    entry.beginLate()
-    settle(entry, ending, now)
+    if entry.isInFlight { entry.didWrite() } else { held.remove(entry) }
   }
 
   // MARK: - The log
@@ -181,9 +172,7 @@ extension DispatcherMachine {
     isDraining = true
     beginClaimed(now)
     for entry in held.all where entry.isWaiting {
-      park(
-        entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown",
-        now)
+      park(entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown", now)
     }
     withdraw(held.all.filter(\.isSent))
   }

@@ -42,6 +42,7 @@ public struct DispatcherMachine {
   var held = HeldDeliveries()
   var writer = BatchWriter()
   var endings: CallEndings
+  /// The hints since the claim under way was sent. They come over another connection, so its answer may be older.
   var ended = EndedCalls()
   var scheduler = LaneScheduler()
   var pacer = ClaimPacer()
@@ -116,7 +117,10 @@ public struct DispatcherMachine {
     case .provider(.renewed, let lane): scheduler.tryNow(lanes[lane].id, now)
     case .told(let news, let lane): hear(news, ofLane: lane, now)
     case .receipts(let failures, let lane):
-      for failure in failures { apply(failure.outcome, of: failure.token[...], toLane: lane, now) }
+      for failure in failures {
+        let result = PushResult(tag: 0, outcome: failure.outcome, sentAt: nil, answeredAt: now)
+        apply(result, of: failure.token[...], toLane: lane, now)
+      }
     case .drain: drain(now)
     }
   }
@@ -204,7 +208,19 @@ public struct DispatcherMachine {
   // MARK: - For the extensions
 
   mutating func log(_ level: Logger.Level, _ message: Logger.Message, _ metadata: Logger.Metadata = [:]) {
-    actions.append(.log(DispatcherLogEntry(level, message, metadata)))
+    actions.append(.log(level, message, metadata))
+  }
+
+  /// The store's answer; nil if the call failed, which is logged.
+  mutating func answer<Answer>(
+    _ result: Result<Answer, OutboxError>, orLog level: Logger.Level, _ message: Logger.Message
+  ) -> Answer? {
+    switch result {
+    case .success(let answer): return answer
+    case .failure(let error):
+      log(level, message, ["reason": "\(error)"])
+      return nil
+    }
   }
 
   /// Whether requests may be sent: no other gateway can own what is held.

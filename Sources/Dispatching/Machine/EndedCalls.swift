@@ -1,9 +1,8 @@
-// Calls that may have ended while a claim was under way. Pure.
+// Calls that may have ended, as hints say. Pure.
+//
+// A notification is only a hint: anybody may send one, and it may get lost. Nothing is dropped before the database confirms the end.
 
-internal import Runtime
-
-/// Remembers the hints that came since the claim under way was sent. A hint and the claim's answer come over two connections, so
-/// the answer may be older than the hint. A claim that was sent after the hint has read the end itself.
+/// Collects hints.
 struct EndedCalls: Sendable {
   /// Maximum number of calls kept by id. Above it any call may have ended.
   private static let countMax = 10_000
@@ -11,8 +10,9 @@ struct EndedCalls: Sendable {
   private var calls: Set<Int64> = []
   private var isAny = false
 
-  /// A claim begins. It reads the ends of earlier hints itself.
-  mutating func beginClaim() {
+  var isEmpty: Bool { calls.isEmpty && !isAny }
+
+  mutating func clear() {
     calls.removeAll(keepingCapacity: true)
     isAny = false
   }
@@ -26,10 +26,10 @@ struct EndedCalls: Sendable {
 
   /// A hint that unknown calls have ended; or hints may have been missed.
   mutating func noteAny() {
+    clear()
     isAny = true
-    calls.removeAll(keepingCapacity: true)
   }
 
-  /// Whether an invite of the claim must be looked up before it is sent.
+  /// Whether a hint is about this call.
   func contains(_ outboxID: Int64) -> Bool { isAny || calls.contains(outboxID) }
 }

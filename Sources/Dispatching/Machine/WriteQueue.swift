@@ -1,8 +1,8 @@
 // A queue of elements of one kind that wait to be written into the outbox. Pure.
 //
 // If the database refuses a batch for its data, because another transaction holds a lock, or because it takes too long, the batch is
-// split in halves until the culprit is alone. So one bad, locked or slow row never stops the others. If a batch fails for any other reason, it is written again
-// after a pause. Nothing is dropped.
+// split in halves until the culprit is alone. So one bad, locked or slow row never stops the others. If a batch fails for any other
+// reason, it is written again after a pause. Nothing is dropped.
 
 internal import Queue
 internal import Runtime
@@ -32,7 +32,7 @@ struct WriteQueue<Element> {
   /// server waits for the lock, or works.
   private static var lockPauses: (first: Nanoseconds, doublings: Int) { (.milliseconds(500), 3) }
 
-  private var batcher: SettlementBatcher<Element>
+  private var batcher = SettlementBatcher<Element>()
   /// Parts of refused batches, each written as a batch of its own.
   private var parts: [[Element]] = []
   private var partsUnderWay = 0
@@ -45,10 +45,6 @@ struct WriteQueue<Element> {
   private var locked: [Element] = []
   private var nextLocked = Instant.distantFuture
   private var lockFailures = 0
-
-  init(limits: SettlementBatcher<Element>.Limits = SettlementBatcher<Element>.Limits()) {
-    batcher = SettlementBatcher(limits: limits)
-  }
 
   /// Number of elements that are neither written nor under way.
   var count: Int { batcher.count + parts.reduce(0) { $0 + $1.count } + apart.count + locked.count }

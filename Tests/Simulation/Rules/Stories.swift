@@ -111,7 +111,7 @@ extension DispatcherAction {
     case .withdraw(let lane, let tags): "lane \(lane): withdraw \(tags.count)"
     case .permit(let until): "permit until \(until.nanoseconds / 1_000_000) ms of its clock"
     case .tell(let lane, let news): "lane \(lane): tells others \(news)"
-    case .log(let entry): "log: \(entry.message) \(entry.metadata)"
+    case .log(_, let message, let metadata): "log: \(message) \(metadata)"
     default: nil
     }
   }
