@@ -70,6 +70,12 @@ struct SimulateCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Append every accepted push to this file, one JSON line each.", valueName: "file"))
   var log: String?
 
+  @Option(
+    help: ArgumentHelp(
+      "Serve the log read-only on this port (HTTPS, HTTP/2, no login), for a load test on another machine; 0 takes a free one.",
+      valueName: "port"))
+  var logPort: UInt16?
+
   @Flag(help: "Write refused requests to the log too.")
   var logRefused = false
 
@@ -108,6 +114,10 @@ struct SimulateCommand: AsyncParsableCommand {
   @Flag(help: "Print the token prefixes that have a meaning, and exit.")
   var listFaults = false
 
+  func validate() throws {
+    if logPort != nil, log == nil { throw ValidationError("--log-port needs --log, the file that it serves") }
+  }
+
   func run() async throws {
     if listFaults { return print(FaultCatalog.text) }
     let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm)
@@ -127,6 +137,7 @@ struct SimulateCommand: AsyncParsableCommand {
     configuration.ports.fcm = fcmPort
     configuration.ports.expo = expoPort
     configuration.ports.webPush = webPushPort
+    configuration.ports.log = logPort
     configuration.address = listen
     configuration.host = host
     configuration.apnsStreamsMax = maxStreams

@@ -19,6 +19,8 @@ public struct SimulatorSuite: Sendable {
       public var fcm: UInt16 = 0
       public var expo: UInt16 = 0
       public var webPush: UInt16 = 0
+      /// Of the log, which is served read-only if `logFile` is set; nil: it is not served.
+      public var log: UInt16?
       public init() {}
     }
 
@@ -63,12 +65,15 @@ public struct SimulatorSuite: Sendable {
   public let fcm: SimulatorServer
   public let expo: SimulatorServer
   public let webPush: SimulatorServer
+  /// Serves the log; nil if it is not served.
+  public let log: SimulatorServer?
   public let endpoints: SimulatorEndpoints
   public let material: SimulatorMaterial
 
-  /// The five simulators, with the names used for their counters.
+  /// The five simulators, with the names used for their counters, and the server of the log if there is one.
   public var all: [(name: String, server: SimulatorServer)] {
     [("apns", apnsProduction), ("apns_sandbox", apnsSandbox), ("fcm", fcm), ("expo", expo), ("webpush", webPush)]
+      + (log.map { [("log", $0)] } ?? [])
   }
 
   /// Starts all five, and writes the service account, a browser's subscription and the gateway's configuration into the
@@ -94,13 +99,13 @@ public struct SimulatorSuite: Sendable {
     let identity = material.identity
     var started: [SimulatorServer] = []
     func serve(
-      _ name: String, _ port: UInt16, _ streamsMax: UInt32, before: UInt32? = nil,
+      _ name: String, _ port: UInt16, _ streamsMax: UInt32, before: UInt32? = nil, writesLog: Bool = true,
       _ service: @Sendable (UInt16) -> any SimulatedService
     ) throws -> SimulatorServer {
       let options = SimulatorServer.Options(
         address: configuration.address, port: port, streamsMax: streamsMax, streamsMaxBeforeAuthorisation: before,
         clockOffset: configuration.clockOffset,
-        journal: configuration.journal, logFile: configuration.logFile)
+        journal: configuration.journal, logFile: writesLog ? configuration.logFile : nil)
       do {
         started.append(try SimulatorServer(name: name, options: options, tls: tls, service: service))
       } catch {
@@ -148,6 +153,13 @@ public struct SimulatorSuite: Sendable {
       WebPushSimulator(
         .init(origin: url(port), browser: browser, applicationServerKey: applicationServerKey),
         faults: configuration.faults)
+    }
+    if let path = configuration.logFile, let port = ports.log {
+      log = try serve("sim-log", port, configuration.streamsMax, writesLog: false) { _ in
+        SimulatorLogService(path: path)
+      }
+    } else {
+      log = nil
     }
     endpoints = SimulatorEndpoints(
       apnsProduction: url(apnsProduction.port), apnsSandbox: url(apnsSandbox.port), fcm: url(fcm.port),
