@@ -158,7 +158,8 @@ let package = Package(
     .executableTarget(
       name: "Lab",
       dependencies: [
-        "CAllocator", "Settings", "Console", "Phones", "Queue", "Runtime", "Simulators", logging, argumentParser,
+        "CAllocator", "Settings", "Console", "Phones", "Providers", "Queue", "Runtime", "Simulators", logging,
+        argumentParser,
         .product(name: "Histogram", package: "hdrhistogram-swift"),
         .product(name: "UnixSignals", package: "swift-service-lifecycle"),
       ],
@@ -263,7 +264,8 @@ let package = Package(
       name: "WebhooksTests", dependencies: ["Webhooks", "Runtime", "TestSupport"], swiftSettings: strictTests),
     .testTarget(name: "OperationsTests", dependencies: ["Operations", "Console"], swiftSettings: strictTests),
     .testTarget(
-      name: "LabTests", dependencies: ["Lab", "Queue", "Runtime", "Simulators"], swiftSettings: strictTests),
+      name: "LabTests", dependencies: ["Lab", "Console", "Providers", "Queue", "Runtime", "Simulators"],
+      swiftSettings: strictTests),
     // Tests that run the whole gateway.
     .testTarget(
       name: "GatewayTests",

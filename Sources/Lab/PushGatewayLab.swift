@@ -12,7 +12,7 @@ struct PushGatewayLab: AsyncParsableCommand {
     discussion: """
       Production needs push-gateway alone, not this program.
 
-      Exit codes: 0 done, 1 failed or verdict BAD, 64 wrong usage, 78 wrong configuration.
+      Exit codes: 0 done or verdict GOOD, 1 failed or verdict BAD, 2 verdict INCOMPLETE, 64 wrong usage, 78 wrong configuration.
       """,
     version: GatewayVersion.current,
     subcommands: [DemoCommand.self, SimulateCommand.self, LoadTestCommand.self])

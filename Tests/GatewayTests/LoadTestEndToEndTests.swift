@@ -1,6 +1,8 @@
 // The built program against a whole gateway and its simulators.
 
 import Foundation
+import HTTP2TestSupport
+import HTTPSurfaceTestSupport
 import Queue
 import Simulators
 import TestProcess
@@ -17,6 +19,7 @@ import Testing
     var configuration = SimulatorSuite.Configuration()
     configuration.journal = .init(keepsAccepted: true, logs: true)
     configuration.logFile = log
+    configuration.ports.log = 0
     try await GatewayHarness.with(simulators: configuration) { try await body($0, log) }
   }
 
@@ -31,12 +34,16 @@ import Testing
       let run = try await OperationsFixture.run(
         harness.database.url,
         [
-          "loadtest", "--calls", "100", "--ring-seconds", "300", "--simulator-log", log, "--json", "--report", page,
-          "--cleanup", "--seed", "3",
+          "loadtest", "--calls", "100", "--ring-window", "5m", "--simulator-log", log, "--json", "--report", page,
+          "--cleanup", "--seed", "3", "--require", "delivered>=100%,failed<1,p99<10m",
         ])
       #expect(run.status == 0, "\(run.errors)")
       let verdict = try Self.verdict(run)
-      #expect(verdict["good"] as? Bool == true && verdict["enqueued"] as? Int == 300)
+      #expect(verdict["good"] as? Bool == true && verdict["result"] as? String == "good")
+      #expect(verdict["enqueued"] as? Int == 300 && verdict["answers"] as? [String: Int] == ["committed": 100])
+      let conditions = try #require(verdict["requirements"] as? [[String: Any]])
+      #expect(conditions.map { $0["met"] as? Bool } == [true, true, true])
+      #expect(conditions[0]["measured"] as? String == "100%, 300 of 300")
       #expect((verdict["outcomes"] as? [String: Int])?["delivered"] == 300)
       let latencies = try #require(run.object()["latency_us"] as? [String: [String: [String: Int]]])
       #expect(latencies["all"]?["request"]?["count"] == 300 && latencies["all"]?["settle"]?["count"] == 300)
@@ -53,7 +60,7 @@ import Testing
       let run = try await OperationsFixture.run(
         harness.database.url,
         [
-          "loadtest", "--rate", "100", "--duration", "1", "--devices", "2", "--mix", "apns=1,fcm=1", "--faults",
+          "loadtest", "--stage", "500ms@100", "--stage", "1s@50", "--devices", "2", "--mix", "apns=1,fcm=1", "--faults",
           "dead=10%,goaway=2%", "--ring-seconds", "300", "--simulator-log", log, "--json", "--seed", "11",
         ])
       #expect(run.status == 0, "\(run.errors)")
@@ -84,10 +91,99 @@ import Testing
         """)
       // No gateway is running, so the other deliveries stay pending.
       let run = try await OperationsFixture.run(
-        database.url, ["loadtest", "--calls", "2", "--wait", "0", "--json"])
+        database.url, ["load-test", "--calls", "2", "--wait", "0s", "--json"])
       let verdict = try Self.verdict(run)
       #expect(run.status == 1 && verdict["lost"] as? Int == 1 && verdict["owed"] as? Int == 5)
       #expect(run.errors.contains("No gateway is running"))
+    }
+  }
+
+  @Test func `a run of which nothing is settled is INCOMPLETE`() async throws {
+    try await TestDatabase.with { database in
+      try await database.execute("select push.register_app('porteiro', 60)")
+      let run = try await OperationsFixture.run(database.url, ["loadtest", "--calls", "2", "--wait", "0s"])
+      #expect(run.status == 2, "\(run.output)")
+      #expect(run.output.contains("because: 6 not settled") && run.output.contains("INCOMPLETE: 0 lost"))
+      #expect(run.output.contains("Not checked, for want of a simulators' log"))
+    }
+  }
+
+  /// The user's own calls: a registered user whose phone the simulators accept, and one whose token they call dead.
+  private static func ownCalls(_ database: TestDatabase, _ users: [String]) async throws -> String {
+    try await database.execute(
+      """
+      insert into push.devices (app, user_id, provider, platform, token) values
+        ('porteiro', 'ana', 'apns', 'ios', '\(String(repeating: "ab", count: 32))'),
+        ('porteiro', 'bruno', 'fcm', 'android', 'bruno_fcm_token_000000000001:APA91b'),
+        ('porteiro', 'carla', 'fcm', 'android', 'fault-UNREGISTERED-000000000001:APA91b')
+      """)
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("calls-\(UUID()).jsonl").path
+    let lines = users.map {
+      #"{"app":"porteiro","payload":{"from":"doorman-7"},"recipients":["\#($0)"],"ringSeconds":300}"#
+    }
+    try lines.joined(separator: "\n").write(toFile: path, atomically: true, encoding: .utf8)
+    return path
+  }
+
+  @Test func `the user's own calls, over the HTTP API, with the log of another machine`() async throws {
+    try await Self.withGateway { harness, _ in
+      try await APIHarness.with(on: harness.database) { api in
+        let calls = try await Self.ownCalls(harness.database, ["ana", "bruno"])
+        let key = calls + ".key"
+        defer { for path in [calls, key] { try? FileManager.default.removeItem(atPath: path) } }
+        try SecretFixture.write(api.key + "\n", to: key)
+        func run(_ rate: String) async throws -> CommandRun {
+          try await OperationsFixture.run(
+            harness.database.url,
+            [
+              "loadtest", "--calls", calls, "--rate", rate, "--duration", "1s", "--over", "http", "--url",
+              "http://127.0.0.1:\(api.port)/",
+              "--api-key-file", key, "--simulator-log",
+              "https://127.0.0.1:\(try #require(harness.simulators.log).port)/log", "--ca-file",
+              harness.simulators.material.authorityFile, "--json", "--seed", "5",
+            ])
+        }
+        let good = try await run("30")
+        let verdict = try Self.verdict(good)
+        #expect(good.status == 0 && verdict["not_checked"] as? [String] == [], "\(good.output) \(good.errors)")
+        let count = try #require(verdict["enqueued"] as? Int)
+        #expect(
+          count > 5 && verdict["answers"] as? [String: Int] == ["202": count] && verdict["settled"] as? Int == count)
+        let latencies = try #require(good.object()["latency_us"] as? [String: [String: [String: Int]]])
+        #expect(Set(latencies.keys) == ["all", "apns", "fcm"] && latencies["all"]?["request"]?["count"] == count)
+
+        // A quota that is used up.
+        try await harness.database.execute("select push.set_quota('porteiro', calls_per_minute => 1)")
+        let refused = try await run("30")
+        let answers = try #require(Self.verdict(refused)["answers"] as? [String: Int])
+        #expect(refused.status == 1 && answers["429", default: 0] > 0, "\(refused.output) \(refused.errors)")
+      }
+    }
+  }
+
+  @Test func `a failure that nobody asked for makes a run BAD`() async throws {
+    try await Self.withGateway { harness, log in
+      let calls = try await Self.ownCalls(harness.database, ["bruno", "carla"])
+      defer { try? FileManager.default.removeItem(atPath: calls) }
+      let run = try await OperationsFixture.run(
+        harness.database.url,
+        ["loadtest", "--calls", calls, "--stage", "1s@20", "--simulator-log", log, "--seed", "5"])
+      #expect(run.status == 1, "\(run.output) \(run.errors)")
+      #expect(run.output.contains("failed without a requested fault, and no condition allows it"))
+      #expect(run.output.contains("\nBAD: 0 lost, 0 duplicated, 0 late, "))
+    }
+  }
+
+  @Test func `a file is checked by the database before anything is enqueued`() async throws {
+    try await TestDatabase.with { database in
+      try await database.execute("select push.register_app('porteiro', 60)")
+      let calls = try await Self.ownCalls(database, ["ana", "nobody", ""])
+      defer { try? FileManager.default.removeItem(atPath: calls) }
+      let run = try await OperationsFixture.run(database.url, ["loadtest", "--calls", calls, "--rate", "5"])
+      #expect(
+        run.status == 1 && run.errors.contains("line 2: no recipient has a device to send to; line 3: "),
+        "\(run.errors)")
+      #expect(try await database.value("select count(*) from push.outbox") == "0")
     }
   }
 
@@ -106,7 +202,8 @@ import Testing
       process.waitUntilExit()
       let verdict = try #require(
         (JSONSerialization.jsonObject(with: text) as? [String: Any])?["verdict"] as? [String: Any])
-      #expect(process.terminationStatus == 0 && verdict["good"] as? Bool == true)
+      #expect(process.terminationStatus == 2 && verdict["result"] as? String == "incomplete")
+      #expect(verdict["reasons"] as? [String] == ["the run was stopped"] || verdict["owed"] as? Int != 0)
       #expect(try #require(verdict["settled"] as? Int) > 5)
       #expect(try #require(verdict["enqueued"] as? Int) < 10 * 3600)
     }
@@ -119,6 +216,11 @@ import Testing
     for arguments in [
       [], ["--rate", "1", "--calls", "1"], ["--rate", "0"], ["--calls", "1", "--mix", "gcm=1"],
       ["--calls", "1", "--faults", "ded=1%"], ["--calls", "1", "--kind", "telegram"],
+      ["--calls", "1", "--simulator-log", "/nonexistent/pushes.log"], ["--calls", "1", "--require", "p99<500"],
+      ["--stage", "2m"], ["--stage", "1s@1", "--rate", "1"], ["--calls", "calls.jsonl"],
+      ["--rate", "1", "--over", "http"],
+      ["--rate", "1", "--url", "https://example.com"], ["--calls", "1", "--wait", "5x"],
+      ["--calls", "1", "--ring-window", "1500ms"],
     ] {
       #expect(try await OperationsFixture.run("postgres://localhost/x", ["loadtest"] + arguments).status == 64)
     }

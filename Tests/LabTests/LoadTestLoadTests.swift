@@ -43,6 +43,56 @@ import Testing
     #expect(Self.arrivals(seed: 9, seconds: 1) != Self.arrivals(seed: 10, seconds: 1))
   }
 
+  @Test func `each stage has its rate, and a gap may reach into the next one`() {
+    let stages = [
+      ArrivalStage(rate: 100, duration: .seconds(100)), ArrivalStage(rate: 0, duration: .seconds(50)),
+      ArrivalStage(rate: 1_000, duration: .seconds(20)),
+    ]
+    let schedule = ArrivalSchedule(stages: stages, seed: 3)
+    let times = Array(schedule)
+    #expect(schedule.expectedCount == 30_000 && times == times.sorted())
+    func count(_ from: Int64, _ to: Int64) -> Int { times.count { $0 >= .seconds(from) && $0 < .seconds(to) } }
+    // Five standard deviations of a Poisson distribution.
+    #expect(abs(count(0, 100) - 10_000) < 500 && abs(count(150, 170) - 20_000) < 708)
+    #expect(count(100, 150) == 0 && times.allSatisfy { $0 < .seconds(170) })
+    // Stages of the same rate are one.
+    let half = ArrivalStage(rate: 50, duration: .seconds(30))
+    let (two, one) = (
+      Array(ArrivalSchedule(stages: [half, half], seed: 8)), Self.arrivals(seed: 8, rate: 50, seconds: 60)
+    )
+    #expect(two.count == one.count && zip(two, one).allSatisfy { abs($0.count - $1.count) < 1_000 })
+  }
+
+  @Test(
+    arguments: [
+      ("2m@50", ArrivalStage(rate: 50, duration: .seconds(120))),
+      ("1h@0.5", ArrivalStage(rate: 0.5, duration: .seconds(3_600))),
+      ("30@0", ArrivalStage(rate: 0, duration: .seconds(30))), ("2m", nil), ("@50", nil), ("2m@", nil), ("0s@5", nil),
+      ("2m@-1", nil),
+      ("2m@nan", nil), ("25h@1", nil), ("2m@1@2", nil), ("2m@100001", nil),
+    ] as [(String, ArrivalStage?)])
+  func `a stage is a duration and a rate`(text: String, stage: ArrivalStage?) {
+    #expect(ArrivalStage(argument: text) == stage)
+  }
+
+  @Test(
+    arguments: [
+      ("500ms", 500_000_000), ("60s", 60_000_000_000), ("2m", 120_000_000_000), ("1h", 3_600_000_000_000),
+      ("1m30s", 90_000_000_000), ("0.5", 500_000_000), ("60", 60_000_000_000), ("7us", 7_000), ("", nil), ("s", nil),
+      ("5x", nil),
+      ("-5s", nil), ("1m30", nil), ("1 m", nil), ("1.2.3s", nil), ("99999999h", nil),
+    ] as [(String, Int64?)])
+  func `a duration has a unit, or is seconds`(text: String, nanoseconds: Int64?) {
+    #expect(LoadDuration(text)?.nanoseconds.count == nanoseconds)
+    if let nanoseconds {
+      #expect(LoadDuration(LoadDuration(Nanoseconds(nanoseconds)).description)?.nanoseconds.count == nanoseconds)
+    }
+  }
+
+  @Test func `a limit needs its unit`() {
+    #expect(LoadDuration("500", needsUnit: true) == nil && LoadDuration("500ms", needsUnit: true) != nil)
+  }
+
   // MARK: Providers and faults
 
   @Test func `devices are spread over the providers by weight`() throws {

@@ -1,7 +1,9 @@
 // The verdict over made-up runs: every way a promise can be broken is found, and nothing else is taken for one.
 
+import Console
 import Foundation
 import Runtime
+import Simulators
 import Testing
 
 @testable import Lab
@@ -64,14 +66,17 @@ import Testing
     #expect(ledger.isLogBehind && LoadVerdict(ledger).lost == 2)
     var blind = try Self.ledger(hasLog: false)
     blind.settle((0..<3).map { Self.settlement($0) })
-    #expect(!blind.isLogBehind && LoadVerdict(blind).isGood)
+    let verdict = LoadVerdict(blind)
+    #expect(!blind.isLogBehind && verdict.isGood)
+    #expect(verdict.line.contains("Not checked, for want of a simulators' log: whether a push arrived at all"))
+    #expect(try !LoadVerdict(Self.goodLedger()).line.contains("Not checked"))
   }
 
   @Test func `a call that never was committed is not counted`() throws {
     var ledger = LoadLedger(hasLog: true)
     ledger.enter(try LoadTestLoadTests.shape().call(0), scheduledAt: Self.start)
     let verdict = LoadVerdict(ledger)
-    #expect(verdict.enqueued == 0 && verdict.isGood)
+    #expect(verdict.enqueued == 0 && verdict.result == .incomplete)
   }
 
   @Test(arguments: [
@@ -118,12 +123,60 @@ import Testing
     #expect(LoadVerdict(ledger).late == 1)
   }
 
-  @Test func `what failed breaks no promise, and faults that were asked for are told apart`() throws {
+  @Test func `faults that were asked for break no promise`() throws {
     var ledger = try Self.ledger(faults: "dead=100%")
     ledger.settle([Self.settlement(0, .dead), Self.settlement(1, .expired), Self.settlement(2, .void)])
     let verdict = LoadVerdict(ledger)
     #expect(verdict.isGood && verdict.failed == 3 && verdict.failedAsAsked == 3)
     #expect(verdict.line.contains("3 failed (3 of them with a requested fault)"))
+  }
+
+  @Test func `a failure that nobody asked for is BAD, unless a condition allows it`() throws {
+    var ledger = try Self.goodLedger()
+    ledger.settle([Self.settlement(1, .expired)])
+    #expect(LoadVerdict(ledger).result == .bad)
+    #expect(LoadVerdict(ledger).reasons == ["1 failed without a requested fault, and no condition allows it"])
+    for (condition, result) in [
+      ("failed<50%", LoadVerdict.Result.good), ("failed<1", .bad), ("p99<1h", .bad), ("delivered>90%", .bad),
+    ] {
+      let verdict = LoadVerdict(ledger, requirements: try LoadRequirement.list(condition))
+      #expect(verdict.result == result, "\(condition)")
+    }
+  }
+
+  @Test func `no condition allows a broken promise`() throws {
+    var ledger = try Self.ledger()
+    for delivery in 0..<2 { ledger.receive(delivery, at: Self.start + 3_000) }
+    ledger.settle((0..<3).map { Self.settlement($0) })
+    #expect(try LoadVerdict(ledger, requirements: LoadRequirement.list("failed<=100%,delivered>0%")).result == .bad)
+  }
+
+  @Test func `a run that was stopped, or owes something, is INCOMPLETE; what is certainly bad is BAD`() throws {
+    let good = try Self.goodLedger()
+    #expect(LoadVerdict(good, cut: "the run was stopped").result == .incomplete)
+    var owing = try Self.ledger()
+    for delivery in 0..<2 { owing.receive(delivery, at: Self.start + 3_000) }
+    owing.settle([Self.settlement(0), Self.settlement(1)])
+    owing.owe(2, attempts: 0, deadlineAt: Self.deadline)
+    #expect(LoadVerdict(owing).result == .incomplete && LoadVerdict(owing).reasons == ["1 not settled"])
+    // A condition is not judged before the end.
+    #expect(try LoadVerdict(owing, requirements: LoadRequirement.list("delivered>99%")).result == .incomplete)
+    owing.receive(0, at: Self.start + 4_000)
+    #expect(LoadVerdict(owing).result == .bad)
+  }
+
+  @Test func `calls that were refused are BAD, unless a condition allows them`() throws {
+    var ledger = try Self.goodLedger()
+    ledger.answer("202", isRefused: false)
+    ledger.answer("429", isRefused: true)
+    let verdict = LoadVerdict(ledger)
+    #expect(verdict.result == .bad && verdict.refused == 1 && verdict.answers == ["202": 1, "429": 1])
+    #expect(try LoadVerdict(ledger, requirements: LoadRequirement.list("refused<=50%")).isGood)
+    #expect(try LoadVerdict(ledger, requirements: LoadRequirement.list("refused<50%")).result == .bad)
+  }
+
+  @Test func `each verdict has an exit code of its own`() {
+    #expect(([.good, .bad, .incomplete] as [LoadVerdict.Result]).map(\.exitCode) == [0, 1, 2])
   }
 
   // MARK: Latencies
@@ -151,56 +204,102 @@ import Testing
 
   // MARK: The log
 
-  private static let run = Array("0badcafe".utf8)
-
   private func line(outcome: String = "accepted", token: String, payload: String = "{}") -> ArraySlice<UInt8> {
     Array(
       #"{"at":1790000000003.042,"outcome":"\#(outcome)","provider":"fcm","token":"\#(token)","id":"x","payload":\#(payload)}"#
         .utf8)[...]
   }
 
-  @Test func `an accepted request is taken from its line, and nothing else`() {
-    func request(_ line: ArraySlice<UInt8>) -> SimulatorLogReader.Request? {
-      SimulatorLogReader.request(line, run: Self.run, skipsFollowUps: true)
+  @Test func `an accepted request is taken from its line, and nothing else`() throws {
+    func request(_ line: ArraySlice<UInt8>) throws -> SimulatorLogReader.Request? {
+      SimulatorLogReader.request(line, .init(try LoadTestLoadTests.shape()))
     }
     let token = "x0badcafe00000000001f"
-    #expect(request(line(token: token)) == .init(delivery: 31, at: Self.start + 3_042))
-    #expect(request(line(token: "a-token-of-somebody-else")) == nil)
-    #expect(request(line(outcome: "refused", token: token)) == nil)
-    #expect(request(line(token: token, payload: #"{"action":"call_cancelled"}"#)) == nil)
-    #expect(request(line(token: token, payload: #"{"data":{"type":"missed_call"}}"#)) == nil)
+    #expect(try request(line(token: token)) == .init(target: .delivery(31), at: Self.start + 3_042))
+    #expect(try request(line(token: "a-token-of-somebody-else")) == nil)
+    #expect(try request(line(outcome: "refused", token: token)) == nil)
+    #expect(try request(line(token: token, payload: #"{"action":"call_cancelled"}"#)) == nil)
+    #expect(try request(line(token: token, payload: #"{"data":{"type":"missed_call"}}"#)) == nil)
     for text in ["", "{", "nonsense", #"{"at":"#, #"{"token":"\#(token)"}"#] {
-      #expect(request(Array(text.utf8)[...]) == nil)
+      #expect(try request(Array(text.utf8)[...]) == nil)
     }
     let missed = SimulatorLogReader.request(
-      line(token: token, payload: #"{"type":"missed_call"}"#), run: Self.run, skipsFollowUps: false)
-    #expect(missed?.delivery == 31, "a load of missed calls is made of them")
+      line(token: token, payload: #"{"type":"missed_call"}"#), .init(try LoadTestLoadTests.shape(kind: .missedCall)))
+    #expect(missed?.target == .delivery(31), "a load of missed calls is made of them")
   }
 
-  @Test func `the log is read on from where it ended when the run began, whole lines only`() throws {
+  @Test func `a request of the user's own call is found by the call's id and the masked token`() throws {
+    var shape = try LoadTestLoadTests.shape()
+    shape.lines = [try CallLine(Array(#"{"payload":{},"recipients":[]}"#.utf8), number: 1)]
+    func request(_ payload: String) -> SimulatorLogReader.Request? {
+      SimulatorLogReader.request(line(token: "abcdefghijkl", payload: payload), .init(shape))
+    }
+    #expect(
+      request(#"{"x":"{\"callId\":\"loadtest-0badcafe-17\"}"}"#)
+        == .init(target: .call(17, device: "abcd…ijkl"), at: Self.start + 3_042))
+    #expect(request(#"{"callId":"loadtest-1badcafe-17"}"#) == nil && request("{}") == nil)
+    #expect(request(#"{"callId":"loadtest-0badcafe-17","type":"missed_call"}"#) == nil)
+    #expect(LoadDatabase.device("http…5Zw=", at: "webpush") == "webpush")
+  }
+
+  @Test func `the log is read on from where it ended when the run began, whole lines only`() async throws {
     let path = FileManager.default.temporaryDirectory.appendingPathComponent("log-\(UUID())").path
     defer { try? FileManager.default.removeItem(atPath: path) }
+    let filter = SimulatorLogReader.Filter(try LoadTestLoadTests.shape())
+    let http = LoadHTTP(caFile: nil, connections: 1, timeout: .seconds(1))  // For URLs only.
+    await #expect(throws: CommandFailure.self, "a log that does not exist") {
+      try await SimulatorLogReader(path, filter: filter, http: http)
+    }
     func append(_ bytes: some Collection<UInt8>) throws {
       let file = try #require(FileHandle(forWritingAtPath: path))
       try file.seekToEnd()
       try file.write(contentsOf: Data(bytes))
       try file.close()
     }
-    func lines(_ reader: inout SimulatorLogReader) throws -> [Int] {
-      var found: [Int] = []
-      try reader.read { found.append($0.delivery) }
-      return found
+    func lines(_ reader: inout SimulatorLogReader) async throws -> [SimulatorLogReader.Request.Target] {
+      try await reader.read().map(\.target)
     }
-    var early = SimulatorLogReader(path: path, run: "0badcafe", skipsFollowUps: true)
-    #expect(try lines(&early) == [], "the simulators may not have begun to write")
     let first = line(token: "x0badcafe000000000001") + [0x0A]
     try Data(first).write(to: URL(fileURLWithPath: path))
-    var reader = SimulatorLogReader(path: path, run: "0badcafe", skipsFollowUps: true)
-    #expect(try lines(&early) == [1] && lines(&reader) == [])
+    var reader = try await SimulatorLogReader(path, filter: filter, http: http)
+    #expect(try await lines(&reader) == [], "what is there already belongs to other runs")
     let second = line(token: "x0badcafe000000000002") + [0x0A]
     try append(second.prefix(40))
-    #expect(try lines(&reader) == [])
+    #expect(try await lines(&reader) == [])
     try append(second.dropFirst(40) + first)
-    #expect(try lines(&reader) == [2, 1])
+    #expect(try await lines(&reader) == [.delivery(2), .delivery(1)])
+  }
+
+  @Test func `the log is read from the simulators of another machine`() async throws {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("log-\(UUID())").path
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    var configuration = SimulatorSuite.Configuration()
+    configuration.logFile = path
+    configuration.ports.log = 0
+    let suite = try await SimulatorSuite.start(configuration)
+    let url = "https://127.0.0.1:\(try #require(suite.log).port)/log"
+    // More than one piece.
+    let other = Array(String(repeating: "x", count: 1 << 20).utf8) + [0x0A]
+    let file = try #require(FileHandle(forWritingAtPath: path))
+    try file.write(contentsOf: Data(other))
+    let filter = SimulatorLogReader.Filter(try LoadTestLoadTests.shape())
+    let http = LoadHTTP(caFile: suite.material.authorityFile, connections: 1, timeout: .seconds(60))
+    var reader = try await SimulatorLogReader(url, filter: filter, http: http)
+    let first = line(token: "x0badcafe000000000001") + [0x0A]
+    try file.write(contentsOf: Data(other) + Data(first))
+    let targets = try await reader.read().map(\.target)
+    #expect(targets == [.delivery(1)])
+    let further = try await reader.read()
+    #expect(further.isEmpty && reader.trouble == nil)
+    for (wrong, hint) in [(url + "/x", "404"), ("https://127.0.0.1:\(suite.apnsProduction.port)/log", "")] {
+      let error = await #expect(throws: CommandFailure.self) {
+        try await SimulatorLogReader(wrong, filter: filter, http: http)
+      }
+      #expect(error?.description.contains(hint) == true || hint.isEmpty)
+    }
+    await suite.stop()
+    let last = try await reader.read()
+    #expect(last.isEmpty && reader.trouble != nil, "a server that is gone is no end of the run, but told")
+    await http.close()
   }
 }

@@ -1,5 +1,6 @@
 // Enqueues calls in batches. A batch is one statement, so it is enqueued completely or not at all.
 
+internal import Console
 internal import Queue
 internal import Runtime
 

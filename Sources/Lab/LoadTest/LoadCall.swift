@@ -1,6 +1,7 @@
 // The calls of a load. Each is derived from its number, so none needs to be stored.
 
-internal import Runtime
+import Console
+import Runtime
 
 /// The properties that all calls of a run share.
 struct LoadShape: Sendable {
@@ -18,6 +19,14 @@ struct LoadShape: Sendable {
   /// Where the devices of web push are; nil if the mix has none.
   var subscription: LoadSubscription?
   var seed: UInt64
+  /// The user's own calls, which are repeated in turn; empty: calls are generated.
+  var lines: [CallLine] = []
+
+  /// Whether payload and recipients are the user's own. The number of devices of such a call is known once it is committed.
+  var hasOwnCalls: Bool { !lines.isEmpty }
+
+  /// The longest ring window of a call, in seconds.
+  var ringSecondsMax: Int { lines.reduce(ringSeconds) { max($0, $1.ringSeconds.map(Int.init) ?? 0) } }
 
   /// The prefix of every call id and user id of the run.
   var prefix: String { "loadtest-\(run)-" }
@@ -48,12 +57,19 @@ struct LoadCall: Sendable {
   }
 
   private let shape: LoadShape
+  private let line: CallLine?
   let number: Int
+  /// Empty for a call of the user's own.
   let devices: [Device]
 
   fileprivate init(_ shape: LoadShape, _ number: Int) {
     self.shape = shape
     self.number = number
+    line = shape.hasOwnCalls ? shape.lines[number % shape.lines.count] : nil
+    guard !shape.hasOwnCalls else {
+      devices = []
+      return
+    }
     var random = SplitMix64(seed: shape.seed, stream: UInt64(number) + 1)
     devices = (0..<shape.devices).map { _ in
       let provider = shape.mix.provider(at: random.nextFraction())
@@ -63,13 +79,20 @@ struct LoadCall: Sendable {
 
   var id: String { "\(shape.prefix)\(number)" }
 
-  var app: String { shape.apps[number % shape.apps.count] }
+  var app: String {
+    line?.app.map { String(decoding: $0, as: UTF8.self) } ?? shape.apps[number % shape.apps.count]
+  }
+
+  var kind: LoadKind { shape.kind }
+  /// The ring window, or a notification's time to live.
+  var ringSeconds: Int { line?.ringSeconds.map(Int.init) ?? shape.ringSeconds }
 
   /// The number of the first device's delivery; those of the other devices follow.
   var firstDelivery: Int { number * shape.devices }
 
   /// A payload (baseCallData) as large as a backend's.
   var payload: [UInt8] {
+    if let line { return LoadCallFile.payload(line.payload, callID: id) }
     var writer = JSONWriter(reservingCapacity: 384)
     writer.beginObject()
     writer.key("callId")
@@ -97,6 +120,7 @@ struct LoadCall: Sendable {
 
   /// The recipients: each device has its own user and token.
   var recipients: [UInt8] {
+    if let line { return line.recipients }
     var writer = JSONWriter(reservingCapacity: 256 * devices.count)
     writer.beginArray()
     for (index, device) in devices.enumerated() {

@@ -1,15 +1,21 @@
 // The statements of a load test: enqueue calls, read results, and delete on request.
 
-internal import Dispatch
-internal import Queue
-internal import Runtime
-internal import Synchronization
+import Console
+import Dispatch
+import Queue
+import Runtime
+import Synchronization
 
 /// The outbox as a backend and ops see it.
-struct LoadDatabase: Sendable {
+struct LoadDatabase: LoadSender {
   /// A delivery that is still owed.
   struct Owed: Sendable {
+    /// push.outbox.id of its call.
+    var call: Int64
+    /// The number of the delivery; of the user's own calls, the number in its call.
     var delivery: Int
+    var device: String
+    var isFallback: Bool
     var attempts: Int32
     var deadlineAt: Int64
   }
@@ -45,16 +51,54 @@ struct LoadDatabase: Sendable {
 
   // MARK: - Enqueueing
 
-  /// Enqueues one call in a transaction of its own.
-  /// - Returns: the call's push.outbox.id. When this returns, the call is committed.
-  func enqueue(_ call: LoadCall) async throws(PostgresError) -> Int64 {
+  /// Enqueues one call in a transaction of its own. When this returns, the call is committed.
+  func enqueue(_ call: LoadCall) async -> LoadAnswer {
+    do throws(PostgresError) {
+      let rows = try await backends[call.number % backends.count].query(Self.enqueue, Self.parameters(call))
+      return .accepted(outboxID: rows.int64(0, 0), deliveries: Int(rows.int64(0, 1)), text: "committed")
+    } catch {
+      if case .server(let state) = error.code, Self.isRefusal(error) { return .refused(state) }
+      return .failed(CommandFailure(error).description)
+    }
+  }
+
+  /// Enqueues each of the user's own calls and takes it back.
+  ///
+  /// - Parameter show: called with the number of calls that were checked, after each thousand.
+  /// - Returns: the lines that the database refuses, or that have no device to ring, and why.
+  func faults(show: @Sendable (Int) -> Void) async throws(PostgresError) -> [CallLine.Fault] {
+    var faults: [CallLine.Fault] = []
+    for (number, line) in shape.lines.enumerated() {
+      if number > 0, number.isMultiple(of: 1_000) { show(number) }
+      try await observer.script("begin")
+      do throws(PostgresError) {
+        let rows = try await observer.query(Self.enqueue, Self.parameters(shape.call(number)))
+        if rows.int64(0, 1) == 0 {
+          faults.append(.init(line: line.number, message: "no recipient has a device to send to"))
+        }
+      } catch {
+        guard case .server = error.code, !error.isTransient else { throw error }
+        // A quota that is used up is not the line's fault.
+        if !Self.isRefusal(error) { faults.append(.init(line: line.number, message: error.message)) }
+      }
+      try await observer.script("rollback")
+    }
+    return faults
+  }
+
+  /// Class 53: a quota, or a server that lacks something. The next call may be accepted.
+  private static func isRefusal(_ error: PostgresError) -> Bool {
+    if case .server(let state) = error.code { state.hasPrefix("53") } else { false }
+  }
+
+  private static func parameters(_ call: LoadCall) -> PostgresParameters {
     var parameters = PostgresParameters()
     parameters.append(text: call.payload)
     parameters.append(text: call.recipients)
     parameters.append(call.app)
-    parameters.append(Int32(shape.ringSeconds))
-    parameters.append(shape.kind.rawValue)
-    return try await backends[call.number % backends.count].query(Self.enqueue, parameters).int64(0, 0)
+    parameters.append(Int32(call.ringSeconds))
+    parameters.append(call.kind.rawValue)
+    return parameters
   }
 
   /// Enqueues calls 0 to `count` - 1 by one COPY.
@@ -126,13 +170,14 @@ struct LoadDatabase: Sendable {
     var settlements: [(call: Int64, settlement: LoadLedger.Settlement)] = []
     settlements.reserveCapacity(rows.rowCount)
     for row in 0..<rows.rowCount {
-      guard let delivery = delivery(ofUser: rows.text(row, 1)),
+      guard let delivery = shape.hasOwnCalls ? Int(rows.int32(row, 9)) : delivery(ofUser: rows.text(row, 1)),
         let outcome = LoadDelivery.Outcome(rawValue: rows.text(row, 2))
       else { continue }
       let settlement = LoadLedger.Settlement(
         delivery: delivery, outcome: outcome, sentAt: Self.time(rows, row, 3), answeredAt: Self.time(rows, row, 4),
         finishedAt: Self.time(rows, row, 5), deadlineAt: Self.time(rows, row, 6), attempts: rows.int32(row, 7),
-        refusals: rows.int32(row, 8))
+        refusals: rows.int32(row, 8), provider: LoadProvider(name: rows.text(row, 10)),
+        device: Self.device(rows.text(row, 11), at: rows.text(row, 10)), isFallback: rows.bool(row, 12))
       settlements.append((rows.int64(row, 0), settlement))
     }
     return settlements
@@ -144,9 +189,12 @@ struct LoadDatabase: Sendable {
     for batch in Self.batches(outboxIDs) {
       let rows = try await observer.query(Self.deliveries, Self.parameters(batch))
       for row in 0..<rows.rowCount {
-        guard let delivery = delivery(ofUser: rows.text(row, 0)) else { continue }
+        guard let delivery = shape.hasOwnCalls ? Int(rows.int32(row, 4)) : delivery(ofUser: rows.text(row, 0))
+        else { continue }
         owed.append(
-          Owed(delivery: delivery, attempts: rows.int32(row, 1), deadlineAt: Self.time(rows, row, 2)))
+          Owed(
+            call: rows.int64(row, 3), delivery: delivery, device: Self.device(rows.text(row, 6), at: rows.text(row, 5)),
+            isFallback: rows.bool(row, 7), attempts: rows.int32(row, 1), deadlineAt: Self.time(rows, row, 2)))
       }
     }
     return owed
@@ -174,8 +222,11 @@ struct LoadDatabase: Sendable {
   }
 
   /// Deletes all rows of these calls.
-  func cleanUp(_ outboxIDs: [Int64]) async throws(PostgresError) {
+  ///
+  /// - Parameter show: called with the number of calls that were deleted, after each batch.
+  func cleanUp(_ outboxIDs: [Int64], show: @Sendable (Int) -> Void) async throws(PostgresError) {
     for batch in Self.batches(outboxIDs) {
+      defer { show(batch.endIndex) }
       for statement in Self.deletions { _ = try await observer.query(statement, Self.parameters(batch)) }
     }
     var parameters = PostgresParameters()
@@ -189,6 +240,12 @@ struct LoadDatabase: Sendable {
   /// Users of a load have the numbers of their deliveries.
   private func delivery(ofUser user: String) -> Int? {
     user.hasPrefix(shape.prefix) ? Int(user.dropFirst(shape.prefix.count)) : nil
+  }
+
+  /// The name by which the simulators' log has a device: the masked token. For web push the log has the name in the endpoint and the
+  /// database the subscription, so all browsers of a call have the same one.
+  static func device(_ masked: String, at provider: String) -> String {
+    provider == LoadProvider.webpush.name ? provider : masked
   }
 
   /// The calls in batches of one query.
@@ -207,7 +264,8 @@ struct LoadDatabase: Sendable {
   }
 
   private static let enqueue = PostgresStatement(
-    name: "loadtest_enqueue", sql: "select outbox_id from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, $5)")
+    name: "loadtest_enqueue",
+    sql: "select outbox_id, deliveries::bigint from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, $5)")
 
   private static let find = PostgresStatement(
     name: "loadtest_find", sql: "select id from push.outbox where app = any($1) and call_id = any($2) order by id")
@@ -221,7 +279,8 @@ struct LoadDatabase: Sendable {
         attempts + (reason is not distinct from 'Hedged')::int + case when failures is null then 0
           else (select count(*)::int from jsonb_array_elements(failures) f where f ? 'hedged') end,
         case when failures is null then 0
-          else (select count(*)::int from jsonb_array_elements(failures) f where (f ->> 'status')::int >= 400) end
+          else (select count(*)::int from jsonb_array_elements(failures) f where (f ->> 'status')::int >= 400) end,
+        n, coalesce(provider, ''), coalesce(device, ''), fallback_of is not null
       from push.delivery_history
       where outbox_id = any($1) and kind in ('invite', 'notification')
       """)
@@ -229,7 +288,8 @@ struct LoadDatabase: Sendable {
   private static let deliveries = PostgresStatement(
     name: "loadtest_deliveries",
     sql: """
-      select user_id, attempt, deadline_at from push.deliveries
+      select user_id, attempt, deadline_at, outbox_id, n, coalesce(provider, ''), coalesce(device, ''), fallback_of is not null
+      from push.deliveries
       where outbox_id = any($1) and kind in ('invite', 'notification')
       """)
 

@@ -13,7 +13,8 @@ struct LoadDelivery: Equatable, Sendable {
     var isDelivered: Bool { self == .delivered || self == .deliveredLate }
   }
 
-  var provider: LoadProvider
+  /// Nil for a delivery of the user's own call that is not settled yet.
+  var provider: LoadProvider?
   /// Whether its token requests a fault.
   var isFaulty: Bool
   /// The time at which it was scheduled to be enqueued.
@@ -50,6 +51,7 @@ struct LoadDelivery: Equatable, Sendable {
 struct LoadLedger: Sendable {
   /// A finished delivery, from push.delivery_history.
   struct Settlement: Equatable, Sendable {
+    /// The number of the delivery; of the user's own calls, the number in its call.
     var delivery: Int
     var outcome: LoadDelivery.Outcome
     var sentAt: Int64
@@ -58,6 +60,24 @@ struct LoadLedger: Sendable {
     var deadlineAt: Int64
     var attempts: Int32
     var refusals: Int32
+    /// The next three matter for the user's own calls only.
+    var provider: LoadProvider?
+    /// The masked token.
+    var device = ""
+    /// Whether it was made after another delivery of the call.
+    var isFallback = false
+  }
+
+  /// A call of the user's own, whose deliveries are known by their numbers in the call.
+  private struct OwnCall {
+    /// The deliveries that were announced by the answer to the call.
+    var announced: Range<Int>
+    /// How many of them have been seen.
+    var announcedSeen = 0
+    /// The index of each delivery seen, by its number in the call; and its device.
+    var seen: [Int: (index: Int, device: String)] = [:]
+    /// Accepted requests, in the order of the log.
+    var requests: [(device: String, at: Int64)] = []
   }
 
   private(set) var deliveries: [LoadDelivery] = []
@@ -69,7 +89,14 @@ struct LoadLedger: Sendable {
   /// progress display.
   private(set) var latency = LatencyHistogram()
   /// Whether there is a log of the simulators to check against.
-  let hasLog: Bool
+  private(set) var hasLog: Bool
+  /// Number of calls by the answer to them.
+  private(set) var answers: [String: Int] = [:]
+  /// Number of calls that were refused.
+  private(set) var refusedCount = 0
+  private var ownCalls: [Int: OwnCall] = [:]
+  /// Requests for calls whose commit is not known yet.
+  private var early: [Int: [(device: String, at: Int64)]] = [:]
 
   init(hasLog: Bool) {
     self.hasLog = hasLog
@@ -86,6 +113,15 @@ struct LoadLedger: Sendable {
     }
   }
 
+  /// Sets the times at which the calls entered so far are due.
+  ///
+  /// - Parameters:
+  ///   - times: microseconds since 1970, by the number of the call.
+  ///   - devices: of each call.
+  mutating func schedule(_ times: [Int64], devices: Int) {
+    for index in deliveries.indices { deliveries[index].scheduledAt = times[index / devices] }
+  }
+
   /// A call's transaction was committed.
   mutating func commit(_ range: Range<Int>, at time: Int64) {
     for index in range {
@@ -95,8 +131,18 @@ struct LoadLedger: Sendable {
     enqueuedCount += range.count
   }
 
+  /// A call was answered.
+  mutating func answer(_ text: String, isRefused: Bool) {
+    answers[text, default: 0] += 1
+    if isRefused { refusedCount += 1 }
+  }
+
+  /// The log cannot be read to its end: what it lacks says nothing.
+  mutating func giveUpLog() { hasLog = false }
+
   /// A simulator accepted a request. Unknown numbers are ignored.
-  mutating func receive(_ delivery: Int, at time: Int64) {
+  /// - Parameter isKnown: whether its latency is recorded already.
+  mutating func receive(_ delivery: Int, at time: Int64, isKnown: Bool = false) {
     guard deliveries.indices.contains(delivery) else { return }
     deliveries[delivery].receivedCount += 1
     deliveries[delivery].lastReceivedAt = max(deliveries[delivery].lastReceivedAt, time)
@@ -104,7 +150,7 @@ struct LoadLedger: Sendable {
     deliveries[delivery].firstReceivedAt = first == 0 ? time : min(first, time)
     guard first == 0 else { return }
     receivedCount += 1
-    if deliveries[delivery].scheduledAt > 0 { latency.record(time - deliveries[delivery].scheduledAt) }
+    if deliveries[delivery].scheduledAt > 0, !isKnown { latency.record(time - deliveries[delivery].scheduledAt) }
   }
 
   /// Stores the history of some calls: all rows of each.
@@ -127,7 +173,99 @@ struct LoadLedger: Sendable {
     deliveries[delivery].deadlineAt = deadlineAt
   }
 
-  /// Number of settled deliveries that the log does not show yet: it is written with a delay.
+  // MARK: - The user's own calls
+
+  /// A call's transaction was committed.
+  ///
+  /// - Parameters:
+  ///   - count: the number of its deliveries, by the answer.
+  ///   - scheduledAt: 0 for the time of its commit.
+  mutating func commitOwn(_ call: Int, deliveries count: Int, scheduledAt: Int64, at time: Int64) {
+    let range = deliveries.count..<deliveries.count + count
+    let delivery = LoadDelivery(
+      provider: nil, isFaulty: false, scheduledAt: scheduledAt == 0 ? time : scheduledAt, committedAt: time)
+    deliveries.append(contentsOf: repeatElement(delivery, count: count))
+    enqueuedCount += count
+    ownCalls[call] = OwnCall(announced: range, requests: early.removeValue(forKey: call) ?? [])
+  }
+
+  /// A simulator accepted a request.
+  /// - Parameter device: the masked token.
+  mutating func receiveOwn(_ call: Int, device: String, at time: Int64) {
+    guard ownCalls[call] != nil else { return early[call, default: []].append((device, time)) }
+    ownCalls[call]?.requests.append((device, time))
+    match(call)
+  }
+
+  /// Stores the history of a call: all its rows.
+  /// - Returns: whether all deliveries of the call are settled, but for fallbacks that are not made yet.
+  mutating func settleOwn(_ call: Int, _ rows: [Settlement]) -> Bool {
+    for row in rows {
+      guard let index = indexOfOwn(call, row.delivery, device: row.device, isFallback: row.isFallback) else { continue }
+      deliveries[index].settlements = 0
+    }
+    for row in rows {
+      guard let index = ownCalls[call]?.seen[row.delivery]?.index else { continue }
+      let isNew = !deliveries[index].isSettled
+      deliveries[index].provider = row.provider
+      deliveries[index].settle(row)
+      guard isNew else { continue }
+      settledCount += 1
+      if !hasLog { latency.record(row.finishedAt - deliveries[index].scheduledAt) }
+    }
+    match(call)
+    return ownCalls[call].map { $0.announced.allSatisfy { deliveries[$0].isSettled } } ?? false
+  }
+
+  /// A delivery was seen in push.deliveries.
+  mutating func oweOwn(
+    _ call: Int, _ number: Int, device: String, isFallback: Bool, attempts: Int32, deadlineAt: Int64
+  ) {
+    guard let index = indexOfOwn(call, number, device: device, isFallback: isFallback) else { return }
+    owe(index, attempts: attempts, deadlineAt: deadlineAt)
+  }
+
+  /// The delivery with a number in its call. One that is seen for the first time is an announced one, or a further one.
+  private mutating func indexOfOwn(_ call: Int, _ number: Int, device: String, isFallback: Bool) -> Int? {
+    guard let own = ownCalls[call] else { return nil }
+    if let seen = own.seen[number] { return seen.index }
+    let index: Int
+    if !isFallback, own.announcedSeen < own.announced.count {
+      index = own.announced.lowerBound + own.announcedSeen
+      ownCalls[call]?.announcedSeen += 1
+    } else {
+      index = deliveries.count
+      let first = own.announced.first.map { deliveries[$0] }
+      deliveries.append(
+        LoadDelivery(
+          provider: nil, isFaulty: false, scheduledAt: first?.scheduledAt ?? 0, committedAt: first?.committedAt ?? 0))
+      enqueuedCount += 1
+    }
+    ownCalls[call]?.seen[number] = (index, device)
+    return index
+  }
+
+  /// Finds the delivery of each request of a call. Several devices of a call may look the same when their tokens are masked: then each
+  /// request counts for the one that has the fewest.
+  private mutating func match(_ call: Int) {
+    guard let own = ownCalls[call] else { return }
+    var had: Set<Int> = []
+    for (index, _) in own.seen.values {
+      if deliveries[index].receivedCount > 0 { had.insert(index) }
+      (deliveries[index].receivedCount, deliveries[index].firstReceivedAt, deliveries[index].lastReceivedAt) = (0, 0, 0)
+    }
+    receivedCount -= had.count
+    let indices = Dictionary(grouping: own.seen.values.sorted { $0.index < $1.index }, by: \.device)
+      .mapValues { $0.map(\.index) }
+    for request in own.requests {
+      guard
+        let index = indices[request.device]?.min(by: { deliveries[$0].receivedCount < deliveries[$1].receivedCount })
+      else { continue }
+      receive(index, at: request.at, isKnown: had.contains(index))
+    }
+  }
+
+  /// Whether there are settled deliveries that the log does not show yet: it is written with a delay.
   var isLogBehind: Bool {
     hasLog && deliveries.contains { $0.outcome?.isDelivered == true && $0.receivedCount == 0 }
   }

@@ -25,7 +25,8 @@ struct LoadPage: Sendable {
       <body>
       <h1>push-gateway load test</h1>
       <p class="load">Run \(LineChart.escaped(report.shape.run)): \(LineChart.escaped(report.loadText))</p>
-      <p class="verdict \(verdict.isGood ? "good" : "bad")">\(LineChart.escaped(verdict.line))</p>
+      <p class="verdict \(verdict.result.rawValue)">\(LineChart.escaped(verdict.line))</p>
+      \(conditions)
       \(notes.isEmpty ? "" : "<ul class=\"notes\">\(notes)</ul>")
       <p>Settled \(verdict.settled) of \(verdict.enqueued) deliveries at \(Int(report.throughput.rounded()))/s, from the first \
       commit to the last settlement.</p>
@@ -37,6 +38,12 @@ struct LoadPage: Sendable {
       </html>
 
       """
+  }
+
+  /// Why the run is not GOOD, and what was measured for each condition.
+  private var conditions: String {
+    let lines = report.verdict.reasons + report.verdict.requirements.map(\.line)
+    return lines.isEmpty ? "" : "<ul class=\"notes\">\(lines.map { "<li>\(LineChart.escaped($0))</li>" }.joined())</ul>"
   }
 
   private static let milliseconds: @Sendable (Double) -> String = { value in
@@ -116,7 +123,7 @@ struct LoadPage: Sendable {
     .load, .notes { color: var(--soft); }
     .verdict { font-size: 1.1rem; font-weight: 600; padding: .7rem 1rem; background: var(--card); border-left: 5px solid; }
     .good { border-color: var(--good); color: var(--good); }
-    .bad { border-color: var(--bad); color: var(--bad); }
+    .bad, .incomplete { border-color: var(--bad); color: var(--bad); }
     figure { margin: 1.5rem 0; padding: 1rem; background: var(--card); border-radius: 8px; }
     figcaption { font-weight: 600; }
     .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: .2rem 0 .6rem; padding: 0; }

@@ -8,7 +8,8 @@ internal import Synchronization
 
 /// A moment of a run.
 struct LoadProgress: Equatable, Sendable {
-  var planned: Int
+  /// Nil if it is not known in advance.
+  var planned: Int?
   var enqueued: Int
   /// nil if no simulator's log is read.
   var received: Int?
@@ -27,12 +28,14 @@ struct LoadProgress: Equatable, Sendable {
       settled == 0
       ? ""
       : "  p50 \(LatencyHistogram.text(p50))  p99 \(LatencyHistogram.text(p99))  max \(LatencyHistogram.text(max))"
-    return "\(HumanDuration.text(seconds: elapsed))  \(settled) of \(planned) settled, \(Int(rate.rounded()))/s  "
+    return
+      "\(HumanDuration.text(seconds: elapsed))  \(settled) of \(planned ?? enqueued) settled, \(Int(rate.rounded()))/s  "
       + "\(inFlight) in flight\(latency)"
   }
 
   /// `[######----------]  41 %`
   func bar(width: Int) -> String {
+    let planned = planned ?? enqueued
     let share = planned == 0 ? 0 : min(1, Double(settled) / Double(planned))
     let filled = Int(share * Double(width))
     let cells = String(repeating: "#", count: filled) + String(repeating: "-", count: width - filled)

@@ -15,25 +15,32 @@ struct LoadReport: Sendable {
   /// First over all providers, then for each provider.
   var latencies: [LoadLatencies]
   var timeline: LoadTimeline
-  /// The reason why a call could not be enqueued, which ends a run.
-  var failure: String?
   /// Microseconds by which the database's clock is ahead.
   var clockOffset: Int64
   /// Whether arrivals were checked against a simulators' log.
   var hasLog: Bool
+  /// Whether the log had no request of the run.
+  var isLogSilent: Bool
   /// Microseconds since 1970: the first commit and the last settlement.
   var firstCommitAt: Int64
   var lastSettledAt: Int64
 
-  init(_ ledger: LoadLedger, shape: LoadShape, arrivals: LoadArrivals, mix: String, faults: String, clockOffset: Int64)
-  {
+  /// - Parameter cut: why the run ended early; nil if it did not.
+  init(
+    _ ledger: LoadLedger, shape: LoadShape, arrivals: LoadArrivals, mix: String, faults: String, clockOffset: Int64,
+    requirements: [LoadRequirement] = [], cut: String? = nil
+  ) {
     (self.shape, self.arrivals, self.mix, self.faults, self.clockOffset) = (shape, arrivals, mix, faults, clockOffset)
-    verdict = LoadVerdict(ledger)
     let isBulk = arrivals.isBulk
-    let providers = shape.mix.weights.map(\.provider).sorted { $0.rawValue < $1.rawValue }
+    verdict = LoadVerdict(ledger, requirements: requirements, isBulk: isBulk, cut: cut)
+    let providers =
+      shape.hasOwnCalls
+      ? LoadProvider.allCases.filter { provider in ledger.deliveries.contains { $0.provider == provider } }
+      : shape.mix.weights.map(\.provider).sorted { $0.rawValue < $1.rawValue }
     latencies = ([nil] + providers).map { LoadLatencies(ledger, of: $0, isBulk: isBulk) }
     timeline = LoadTimeline(ledger)
     hasLog = ledger.hasLog
+    isLogSilent = hasLog && ledger.receivedCount == 0
     let committed = ledger.deliveries.filter(\.isEnqueued)
     firstCommitAt = committed.reduce(Int64.max) { min($0, $1.committedAt) }
     lastSettledAt = committed.reduce(0) { max($0, $1.finishedAt) }
@@ -50,22 +57,26 @@ struct LoadReport: Sendable {
     let arrivals =
       switch arrivals {
       case .bulk(let calls): "\(calls) calls by COPY"
-      case .open(let schedule): "\(Self.number(schedule.rate)) calls/s for \(Self.number(schedule.duration.seconds)) s"
+      case .open(let schedule):
+        schedule.stages.map { "\(Self.number($0.rate)) calls/s for \(LoadDuration($0.duration))" }.joined(
+          separator: ", then ")
       }
     let apps = shape.apps.count == 1 ? "app \(shape.apps[0])" : "\(shape.apps.count) apps"
-    return "\(arrivals), \(shape.devices) device\(shape.devices == 1 ? "" : "s") a call, \(mix)"
+    let calls =
+      shape.hasOwnCalls
+      ? "\(shape.lines.count) calls of a file in turn"
+      : "\(shape.devices) device\(shape.devices == 1 ? "" : "s") a call, \(mix)"
+    return "\(arrivals), \(calls)"
       + (faults.isEmpty ? "" : ", faults \(faults)")
-      + ", \(shape.kind.rawValue), \(shape.ringSeconds) s, \(apps), seed \(shape.seed)"
+      + ", \(shape.kind.rawValue), ring window \(LoadDuration(.seconds(Int64(shape.ringSeconds)))), \(apps), seed \(shape.seed)"
   }
 
   /// Remarks that limit the meaning of the numbers.
   var notes: [String] {
     var notes: [String] = []
-    if let failure { notes.append("The load ended early: \(failure)") }
-    if !hasLog {
-      notes.append(
-        "No --simulator-log: request times are the gateway's own, and duplicate or missing requests were not checked."
-      )
+    if !hasLog { notes.append("No simulators' log: request times are the gateway's own.") }
+    if isLogSilent, verdict.delivered > 0 {
+      notes.append("The log has no request of this run: is it that of the simulators to which the gateway sends?")
     }
     if abs(clockOffset) > 2_000 {
       notes.append(
@@ -90,12 +101,24 @@ struct LoadReport: Sendable {
     let outcomes = LoadDelivery.Outcome.allCases.compactMap { outcome in
       verdict.outcomes[outcome].map { "\($0) \(outcome.rawValue)" }
     }
-    let line = isColored ? "\u{1B}[\(verdict.isGood ? 32 : 31)m\(verdict.line)\u{1B}[0m" : verdict.line
+    let color =
+      switch verdict.result {
+      case .good: 32
+      case .bad: 31
+      case .incomplete: 33
+      }
+    let line = isColored ? "\u{1B}[\(color)m\(verdict.line)\u{1B}[0m" : verdict.line
+    let answers = verdict.answers.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }
+    let conditions = verdict.requirements.map(\.line)
+    let reasons = verdict.isGood ? [] : ["because: " + verdict.reasons.joined(separator: "; ")]
     let settled =
       "settled \(verdict.settled) at \(Int(throughput.rounded()))/s"
       + (outcomes.isEmpty ? "" : ": " + outcomes.joined(separator: ", "))
       + (verdict.repeats == 0 ? "" : "; \(verdict.repeats) repeated requests")
-    return ["run \(shape.run): \(loadText)", ""] + table.lines(isColored: isColored) + ["", settled] + notes + [line]
+    return ["run \(shape.run): \(loadText)", ""] + table.lines(isColored: isColored) + [
+      "", "calls \(verdict.calls): " + answers.joined(separator: ", "), settled,
+    ] + notes + conditions + reasons
+      + [line]
   }
 
   static func number(_ value: Double) -> String { String(format: "%g", value) }
@@ -112,12 +135,23 @@ struct LoadReport: Sendable {
     switch arrivals {
     case .bulk(let calls): write("calls", calls, to: &writer)
     case .open(let schedule):
-      write("rate", schedule.rate, to: &writer)
-      write("duration_seconds", schedule.duration.seconds, to: &writer)
+      writer.key("stages")
+      writer.beginArray()
+      for stage in schedule.stages {
+        writer.beginObject()
+        write("rate", stage.rate, to: &writer)
+        write("duration_seconds", stage.duration.seconds, to: &writer)
+        writer.endObject()
+      }
+      writer.endArray()
     }
-    write("devices", shape.devices, to: &writer)
+    if shape.hasOwnCalls {
+      write("lines", shape.lines.count, to: &writer)
+    } else {
+      write("devices", shape.devices, to: &writer)
+      write("mix", mix, to: &writer)
+    }
     write("ring_seconds", shape.ringSeconds, to: &writer)
-    write("mix", mix, to: &writer)
     write("faults", faults, to: &writer)
     write("seed", Int(truncatingIfNeeded: shape.seed), to: &writer)
     write("checked_against_log", hasLog, to: &writer)
@@ -126,10 +160,7 @@ struct LoadReport: Sendable {
     write("settled_per_second", throughput, to: &writer)
     writeLatencies(to: &writer)
     writeTimeline(to: &writer)
-    writer.key("notes")
-    writer.beginArray()
-    for note in notes { writer.string(note) }
-    writer.endArray()
+    write("notes", notes, to: &writer)
     writer.endObject()
     return writer.bytes
   }
@@ -137,12 +168,33 @@ struct LoadReport: Sendable {
   private func writeVerdict(to writer: inout JSONWriter) {
     writer.key("verdict")
     writer.beginObject()
-    write("good", verdict.isGood && failure == nil, to: &writer)
+    write("result", verdict.result.rawValue, to: &writer)
+    write("good", verdict.isGood, to: &writer)
     for (name, count): (StaticString, Int) in [
       ("enqueued", verdict.enqueued), ("settled", verdict.settled), ("owed", verdict.owed), ("lost", verdict.lost),
       ("duplicated", verdict.duplicated), ("late", verdict.late), ("failed", verdict.failed),
-      ("failed_as_asked", verdict.failedAsAsked), ("repeated_requests", verdict.repeats),
+      ("failed_as_asked", verdict.failedAsAsked), ("repeated_requests", verdict.repeats), ("calls", verdict.calls),
+      ("refused", verdict.refused),
     ] { write(name, count, to: &writer) }
+    writer.key("answers")
+    writer.beginObject()
+    for (answer, count) in verdict.answers.sorted(by: { $0.key < $1.key }) {
+      writer.key(Array(answer.utf8))
+      writer.integer(Int64(count))
+    }
+    writer.endObject()
+    writer.key("requirements")
+    writer.beginArray()
+    for outcome in verdict.requirements {
+      writer.beginObject()
+      write("condition", outcome.requirement.text, to: &writer)
+      write("measured", outcome.measured, to: &writer)
+      write("met", outcome.isMet, to: &writer)
+      writer.endObject()
+    }
+    writer.endArray()
+    write("reasons", verdict.reasons, to: &writer)
+    write("not_checked", verdict.unchecked, to: &writer)
     writer.key("outcomes")
     writer.beginObject()
     for outcome in LoadDelivery.Outcome.allCases {
@@ -199,6 +251,13 @@ struct LoadReport: Sendable {
     writer.key("max")
     writer.integer(summary.max)
     writer.endObject()
+  }
+
+  private func write(_ key: StaticString, _ texts: [String], to writer: inout JSONWriter) {
+    writer.key(key)
+    writer.beginArray()
+    for text in texts { writer.string(text) }
+    writer.endArray()
   }
 
   private func write(_ key: StaticString, _ text: String, to writer: inout JSONWriter) {

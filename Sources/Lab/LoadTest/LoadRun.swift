@@ -1,7 +1,8 @@
 // A running load test: enqueues calls by their schedule, and checks their results until all are known.
 
-internal import Queue
-internal import Runtime
+import Console
+import Queue
+import Runtime
 
 /// How the calls of a load are enqueued.
 enum LoadArrivals: Sendable {
@@ -27,6 +28,7 @@ actor LoadRun {
   private static let intervalMax = Nanoseconds.seconds(2)
 
   let database: LoadDatabase
+  private let sender: any LoadSender
   private let arrivals: LoadArrivals
   /// How long to wait for unfinished deliveries after the last call.
   private let wait: Nanoseconds
@@ -38,22 +40,38 @@ actor LoadRun {
   private(set) var outboxIDs: [Int64] = []
   /// push.outbox.id of calls that are not finished.
   private var unfinished: [Int64] = []
+  /// The numbers of the user's own calls, by push.outbox.id.
+  private var ownCalls: [Int64: Int] = [:]
+  /// Microseconds since 1970 at which calls were due; empty in bulk.
+  private var dueAt: [Int64] = []
   private var log: SimulatorLogReader?
   private var isFeeding = true
   /// The reason why a call could not be enqueued. After it, no more calls are enqueued.
-  private(set) var failure: PostgresError?
+  private(set) var failure: String?
 
   private var shape: LoadShape { database.shape }
 
-  /// - Parameter logFile: the simulators' log; with nil, received requests are not checked.
-  init(database: LoadDatabase, arrivals: LoadArrivals, wait: Nanoseconds, logFile: String?, stop: LoadStop) {
+  /// - Parameters:
+  ///   - sender: enqueues single calls.
+  ///   - log: the simulators' log; with nil, received requests are not checked.
+  init(
+    database: LoadDatabase, sender: any LoadSender, arrivals: LoadArrivals, wait: Nanoseconds, log: SimulatorLogReader?,
+    stop: LoadStop
+  ) {
     self.database = database
+    self.sender = sender
     self.arrivals = arrivals
     self.wait = wait
     self.stop = stop
-    let shape = database.shape
-    log = logFile.map { SimulatorLogReader(path: $0, run: shape.run, skipsFollowUps: shape.kind.rings) }
-    ledger = LoadLedger(hasLog: logFile != nil)
+    self.log = log
+    ledger = LoadLedger(hasLog: log != nil)
+  }
+
+  /// Why the run ended early; nil if it did not.
+  var cut: String? {
+    if let failure { return "the load ended early: \(failure)" }
+    if let trouble = log?.trouble { return "the end of the simulators' log could not be read: \(trouble)" }
+    return stop.isRequested ? "the run was stopped" : nil
   }
 
   /// Number of deliveries of a complete run.
@@ -84,17 +102,20 @@ actor LoadRun {
       try await Task.sleep(for: .nanoseconds(min(max(Self.interval, cost * 20), Self.intervalMax).count))
     }
     await feeding.value
+    // A fallback may have been made after all others were settled.
+    if shape.hasOwnCalls { unfinished = outboxIDs }
     // Reads owed deliveries before finished ones, so that a delivery that moves in between is seen.
-    for owed in try await database.owed(of: unfinished) {
-      ledger.owe(owed.delivery, attempts: owed.attempts, deadlineAt: owed.deadlineAt)
-    }
+    for owed in try await database.owed(of: unfinished) { owe(owed) }
     try await look()
+    if log?.trouble != nil { ledger.giveUpLog() }
     show(progress)
   }
 
   var progress: LoadProgress {
     LoadProgress(
-      planned: plannedCount, enqueued: ledger.enqueuedCount, received: log == nil ? nil : ledger.receivedCount,
+      // Of the user's own calls, the number of deliveries is known when they are enqueued.
+      planned: shape.hasOwnCalls ? nil : plannedCount, enqueued: ledger.enqueuedCount,
+      received: log == nil ? nil : ledger.receivedCount,
       settled: ledger.settledCount, p50: ledger.latency.value(at: 50), p99: ledger.latency.value(at: 99),
       max: ledger.latency.max)
   }
@@ -109,11 +130,12 @@ actor LoadRun {
       for number in 0..<calls { ledger.enter(shape.call(number)) }
       return Task { await copy(calls) }
     case .open(let schedule):
-      let start = (instant: ContinuousClock.now, wall: clock.wallMicroseconds())
       let times = Array(schedule)
-      for (number, time) in times.enumerated() {
-        ledger.enter(shape.call(number), scheduledAt: start.wall + time.microseconds)
-      }
+      // Filling the ledger takes time, which must not make the first calls late.
+      if !shape.hasOwnCalls { for number in times.indices { ledger.enter(shape.call(number)) } }
+      let start = (instant: ContinuousClock.now, wall: clock.wallMicroseconds())
+      dueAt = times.map { start.wall + $0.microseconds }
+      ledger.schedule(dueAt, devices: shape.devices)
       // Not on this actor, so that reading results never delays enqueueing.
       return Task.detached(priority: .high) { await self.feed(times, from: start.instant) }
     }
@@ -124,10 +146,11 @@ actor LoadRun {
       let stop = stop
       let copied = try await database.copy(calls) { stop.isRequested }
       ledger.commit(0..<copied.calls * shape.devices, at: copied.at)
+      for _ in 0..<copied.calls { ledger.answer("committed", isRefused: false) }
       outboxIDs = try await database.outboxIDs(ofCalls: copied.calls)
       unfinished = outboxIDs
     } catch {
-      failure = error
+      failure = CommandFailure(error).description
     }
     isFeeding = false
   }
@@ -149,23 +172,27 @@ actor LoadRun {
 
   private nonisolated func enqueue(_ number: Int) async {
     let call = database.shape.call(number)
-    do throws(PostgresError) {
-      let id = try await database.enqueue(call)
-      await commit(call, as: id, at: SystemClock().wallMicroseconds())
-    } catch {
-      await fail(error)
+    let answer = await sender.enqueue(call)
+    await note(answer, to: call, at: SystemClock().wallMicroseconds())
+  }
+
+  private func note(_ answer: LoadAnswer, to call: LoadCall, at time: Int64) {
+    switch answer {
+    case .accepted(let outboxID, let deliveries, let text):
+      ledger.answer(text, isRefused: false)
+      if shape.hasOwnCalls {
+        ownCalls[outboxID] = call.number
+        ledger.commitOwn(call.number, deliveries: deliveries, scheduledAt: dueAt[call.number], at: time)
+      } else {
+        ledger.commit(call.firstDelivery..<call.firstDelivery + call.devices.count, at: time)
+      }
+      outboxIDs.append(outboxID)
+      unfinished.append(outboxID)
+    case .refused(let text): ledger.answer(text, isRefused: true)
+    case .failed(let reason):
+      failure = failure ?? reason
+      stop.request(at: clock.now())
     }
-  }
-
-  private func commit(_ call: LoadCall, as outboxID: Int64, at time: Int64) {
-    ledger.commit(call.firstDelivery..<call.firstDelivery + call.devices.count, at: time)
-    outboxIDs.append(outboxID)
-    unfinished.append(outboxID)
-  }
-
-  private func fail(_ error: PostgresError) {
-    failure = failure ?? error
-    stop.request(at: clock.now())
   }
 
   private func endFeeding() { isFeeding = false }
@@ -174,10 +201,14 @@ actor LoadRun {
 
   /// Reads new lines of the log, and the results of unfinished calls from the database.
   private func look() async throws {
-    if ledger.enqueuedCount > 0 || !arrivals.isBulk { try log?.read { ledger.receive($0.delivery, at: $0.at) } }
+    if ledger.enqueuedCount > 0 || !arrivals.isBulk { try await readLog() }
     var finished: Set<Int64> = []
     for batch in LoadDatabase.batches(unfinished) {
       let rows = try await database.settlements(of: batch)
+      if shape.hasOwnCalls {
+        finished.formUnion(try await settleOwn(rows))
+        continue
+      }
       ledger.settle(rows.map(\.settlement))
       var counts: [Int64: Int] = [:]
       for row in rows {
@@ -186,5 +217,39 @@ actor LoadRun {
       }
     }
     if !finished.isEmpty { unfinished.removeAll { finished.contains($0) } }
+  }
+
+  private func readLog() async throws {
+    // Taken out of the actor's state, because reading from a server suspends. Only the task of `run` reads.
+    guard var reader = log else { return }
+    let requests = try await reader.read()
+    log = reader
+    for request in requests {
+      switch request.target {
+      case .delivery(let delivery): ledger.receive(delivery, at: request.at)
+      case .call(let call, let device): ledger.receiveOwn(call, device: device, at: request.at)
+      }
+    }
+  }
+
+  /// - Returns: the calls of which nothing is owed.
+  private func settleOwn(_ rows: [(call: Int64, settlement: LoadLedger.Settlement)]) async throws -> Set<Int64> {
+    var settled: Set<Int64> = []
+    for (id, rows) in Dictionary(grouping: rows, by: \.call) {
+      guard let call = ownCalls[id], ledger.settleOwn(call, rows.map(\.settlement)) else { continue }
+      settled.insert(id)
+    }
+    // A fallback is a further delivery.
+    return settled.subtracting(try await database.owed(of: Array(settled)).map(\.call))
+  }
+
+  private func owe(_ owed: LoadDatabase.Owed) {
+    guard shape.hasOwnCalls else {
+      return ledger.owe(owed.delivery, attempts: owed.attempts, deadlineAt: owed.deadlineAt)
+    }
+    guard let call = ownCalls[owed.call] else { return }
+    ledger.oweOwn(
+      call, owed.delivery, device: owed.device, isFallback: owed.isFallback, attempts: owed.attempts,
+      deadlineAt: owed.deadlineAt)
   }
 }

@@ -10,58 +10,27 @@ import UnixSignals
 
 struct LoadTestCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
-    commandName: "loadtest",
-    abstract: "Enqueue calls at a rate or in bulk, and measure and check their deliveries.",
-    discussion: """
-      With --rate, calls are enqueued when they are due, whether or not earlier calls are finished (Poisson, by --seed):
-        push-gateway-lab loadtest --rate 200 --duration 60 --simulator-log pushes.log
-      With --calls, they are enqueued in bulk by one COPY:
-        push-gateway-lab loadtest --calls 100000 --devices 3 --simulator-log pushes.log --report load.html
-
-      The gateway must send to simulators. To run everything on one machine:
-        push-gateway-lab simulate --directory DIR --log pushes.log &
-        DATABASE_URL=postgres://… push-gateway serve --config DIR/gateway.yaml &
-        DATABASE_URL=postgres://… push-gateway-lab loadtest --rate 200 --duration 60 --simulator-log pushes.log
-      The gateway's limits for Expo and FCM (rate_per_second) hold for a load test, too: raise them to measure anything else.
-
-      TIMES. Each delivery has five times of the wall clock. They can be compared only if gateway, simulators, database and load \
-      test use the same clock:
-        scheduled   when the call was due; in bulk, when it was committed. Latencies from this time include the time that a call \
-      waited to be enqueued (no coordinated omission)
-        committed   when the database had answered the call's transaction, or the COPY. The gateway may be faster than that \
-      answer: such a latency counts as 0
-        request     when a simulator had read the whole request and accepted it (--simulator-log); else sent_at, when the gateway \
-      sent the last request
-        answered    answered_at: when the gateway had the provider's answer
-        settled     finished_at: when Postgres wrote the delivery to its history
-
-      THE VERDICT. Exit code 1 when one of the first three is not 0, or calls could not be enqueued:
-        lost        committed, but neither settled nor owed; or settled as delivered, but not in the simulators' log
-        duplicated  more accepted requests than history explains (an attempt that ended without an answer explains one), or \
-      settled twice
-        late        a request after the deadline
-        failed      settled as void, expired or dead
-        owed        not settled at the end of the wait
-      Cancels and missed calls that follow the end of a ringing call are not counted.
-
-      FAULTS. --faults dead=1%,outage=0.5%,slow=2% gives these shares of devices tokens that request a fault from the simulator: \
-      \(LoadFaults.shared.map(\.name).joined(separator: ", ")), or a name of simulate --list-faults, for the providers that have it. \
-      A fault that refuses a whole request refuses all pushes in it (Expo).
-
-      Every call id and user id begins with loadtest- and the run's name. Nothing is deleted unless --cleanup is given. Ctrl-C \
-      stops the calls, waits 5 seconds for unfinished deliveries, and reports; a second Ctrl-C reports at once.
-
-      Needs a role that may enqueue and read, such as the owner of the schema push.
-      """)
+    commandName: "loadtest", abstract: "Enqueue calls at a rate or in bulk, and measure and check their deliveries.",
+    discussion: help, aliases: ["load-test"])
 
   @Option(help: ArgumentHelp("Calls a second on average.", valueName: "calls"))
   var rate: Double?
 
-  @Option(help: ArgumentHelp("How long calls are enqueued, with --rate.", valueName: "seconds"))
-  var duration = 60.0
+  @Option(help: ArgumentHelp("How long calls are enqueued, with --rate.", valueName: "duration"))
+  var duration = LoadDuration(.seconds(60))
 
-  @Option(help: ArgumentHelp("Calls to enqueue at once by COPY, instead of --rate.", valueName: "count"))
-  var calls: Int?
+  @Option(
+    name: .customLong("stage"),
+    help: ArgumentHelp(
+      "A stage of the load, such as 2m@50: 50 calls a second for two minutes. Again for each further stage; a rate of 0 is a pause.",
+      valueName: "duration@rate"))
+  var stages: [ArrivalStage] = []
+
+  @Option(
+    help: ArgumentHelp(
+      "A file of your own calls in the form of push-gateway enqueue, used in turn with --rate or --stage; or, without them, the number of "
+        + "calls to enqueue at once by COPY.", valueName: "file|count"))
+  var calls: String?
 
   @Option(
     help: ArgumentHelp("Number of devices of a call, 1 to 1000, each with its own user and token.", valueName: "count"))
@@ -83,30 +52,61 @@ struct LoadTestCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("The kind of the calls, as in push.outbox.", valueName: "kind"))
   var kind = LoadKind.incomingCall
 
-  @Option(help: ArgumentHelp("The app of the calls, or several separated by commas, used in turn.", valueName: "app"))
+  @Option(
+    help: ArgumentHelp(
+      "The app of the calls, or several separated by commas, used in turn. Over HTTP it must be the app of the key.",
+      valueName: "app"))
   var app = "porteiro"
 
-  @Option(help: ArgumentHelp("Ring window, 1 to 600; for notifications the time to live.", valueName: "seconds"))
-  var ringSeconds = 60
+  @Option(
+    name: [.customLong("ring-window"), .customLong("ring-seconds")],
+    help: ArgumentHelp("Ring window, 1s to 10m; for notifications the time to live.", valueName: "duration"))
+  var ringWindow = LoadDuration(.seconds(60))
 
   @Option(
     help: "Seed of arrivals, providers and faults: the same seed gives the same load. Random by default.")
   var seed: UInt64?
 
-  @Option(help: ArgumentHelp("Number of connections for enqueueing, 1 to 64, with --rate.", valueName: "count"))
+  @Option(help: ArgumentHelp("How calls are enqueued: sql or http.", valueName: "way"))
+  var over = LoadWay.sql
+
+  @Option(help: ArgumentHelp("The HTTP API, such as http://127.0.0.1:8081, with --over http.", valueName: "url"))
+  var url: String?
+
+  @Option(
+    name: .customLong("api-key-file"),
+    help: ArgumentHelp(
+      "A file with a key of the HTTP API that has the scope enqueue, with --over http.", valueName: "file"))
+  var apiKeyFile: String?
+
+  @Option(
+    name: .customLong("ca-file"),
+    help: ArgumentHelp(
+      "Certificates trusted in addition to the system's, for --url and --simulator-log, such as the simulators' ca.pem.",
+      valueName: "file"))
+  var caFile: String?
+
+  @Option(
+    help: ArgumentHelp("Number of connections for enqueueing, 1 to 64, with --rate or --stage.", valueName: "count"))
   var connections = 4
 
   @Option(
     help: ArgumentHelp(
       "How long to wait for unfinished deliveries after the last call. Default: the ring window and ten seconds.",
-      valueName: "seconds"))
-  var wait: Double?
+      valueName: "duration"))
+  var wait: LoadDuration?
 
   @Option(
     help: ArgumentHelp(
-      "The log of push-gateway-lab simulate --log. New lines show which requests arrived, when, and how often.",
-      valueName: "file"))
+      "The log of push-gateway-lab simulate --log, a file or the URL of --log-port: https://HOST:PORT/log. New lines show which requests "
+        + "arrived, when, and how often.", valueName: "file|url"))
   var simulatorLog: String?
+
+  @Option(
+    help: ArgumentHelp(
+      "Conditions of the verdict GOOD, separated by commas: failed<0.1%,p99<500ms,delivered>99.9%.",
+      valueName: "conditions"))
+  var require: String?
 
   @Flag(help: "Print one JSON object; latencies are microseconds.")
   var json = false
@@ -126,42 +126,107 @@ struct LoadTestCommand: AsyncParsableCommand {
   @OptionGroup var configuration: ConfigurationOptions
 
   func validate() throws {
-    guard (rate == nil) != (calls == nil) else { throw ValidationError("give either --rate or --calls") }
-    if let rate {
-      guard rate > 0, rate <= 100_000 else { throw ValidationError("--rate must be above 0, and 100000 at most") }
+    guard (rate != nil || !stages.isEmpty) != (bulkCount != nil), rate == nil || stages.isEmpty else {
+      throw ValidationError("give one of --rate, --stage, and --calls with a number")
     }
-    guard duration > 0, duration <= 86_400 else { throw ValidationError("--duration must be above 0, 86400 at most") }
-    guard 1...10_000_000 ~= calls ?? 1 else { throw ValidationError("--calls must be from 1 to 10000000") }
+    if let rate {
+      guard rate > 0, rate <= ArrivalStage.rateMax else {
+        throw ValidationError("--rate must be above 0, and 100000 at most")
+      }
+    }
+    guard duration.nanoseconds > .zero, duration.nanoseconds <= ArrivalStage.durationMax else {
+      throw ValidationError("--duration must be above 0s, 24h at most")
+    }
+    guard ArrivalSchedule(stages: arrivalStages, seed: 0).expectedCount <= Double(Self.callsMax) else {
+      throw ValidationError("a load has \(Self.callsMax) calls at most")
+    }
+    guard 1...Self.callsMax ~= bulkCount ?? 1 else {
+      throw ValidationError("--calls must be from 1 to \(Self.callsMax)")
+    }
     guard 1...1_000 ~= devices else { throw ValidationError("--devices must be from 1 to 1000") }
-    guard 1...600 ~= ringSeconds else { throw ValidationError("--ring-seconds must be from 1 to 600") }
+    guard 1...600 ~= ringWindow.seconds, ringWindow.seconds == ringWindow.seconds.rounded() else {
+      throw ValidationError("--ring-window must be whole seconds, from 1s to 10m")
+    }
     guard 1...64 ~= connections else { throw ValidationError("--connections must be from 1 to 64") }
-    guard 0...86_400 ~= wait ?? 0 else { throw ValidationError("--wait must be from 0 to 86400") }
+    guard wait?.nanoseconds ?? .zero <= ArrivalStage.durationMax else {
+      throw ValidationError("--wait must be 24h at most")
+    }
     guard apps.allSatisfy(Self.isName) else {
       throw ValidationError("--app must be the name of an app, or several by commas")
     }
+    if ownFile != nil, faults != nil {
+      throw ValidationError("--faults is for generated calls: tokens of your own request a fault themselves")
+    }
+    try validateWay()
+    if let ownFile, ownFile != "-", !FileManager.default.isReadableFile(atPath: ownFile) {
+      throw ValidationError("--calls \(ownFile): there is no such file, or it cannot be read")
+    }
+    if let simulatorLog, !SimulatorLogReader.isURL(simulatorLog),
+      !FileManager.default.isReadableFile(atPath: simulatorLog)
+    {
+      throw ValidationError(
+        "--simulator-log \(simulatorLog): there is no such file, or it cannot be read. simulate --log creates it when it starts; without "
+          + "this option, the verdict does not say whether pushes arrived")
+    }
+    _ = try requirements()
     _ = try shape(seed: 0)
   }
 
+  private func validateWay() throws(ValidationError) {
+    switch over {
+    case .sql:
+      guard url == nil, apiKeyFile == nil else { throw ValidationError("--url and --api-key-file are for --over http") }
+    case .http:
+      guard let url, apiKeyFile != nil else { throw ValidationError("--over http needs --url and --api-key-file") }
+      guard bulkCount == nil else { throw ValidationError("--over http needs --rate or --stage: COPY is SQL") }
+      guard SimulatorLogReader.isURL(url), URLComponents(string: url)?.host != nil else {
+        throw ValidationError("--url must be https://HOST:PORT, or http:// on this machine")
+      }
+    }
+  }
+
   func run() async throws {
+    // Two loops, so that reading the log never delays a call.
+    let timeout = Nanoseconds.seconds(30)
+    let log = LoadHTTP(caFile: caFile, connections: 1, timeout: timeout)
+    let api = LoadHTTP(caFile: caFile, connections: connections, timeout: timeout)
+    let result: Result<LoadVerdict.Result, any Error>
+    do { result = .success(try await load(log, api)) } catch { result = .failure(error) }
+    await log.close()
+    await api.close()
+    let verdict = try result.get()
+    if verdict != .good { throw ExitCode(verdict.exitCode) }
+  }
+
+  private func load(_ log: LoadHTTP, _ api: LoadHTTP) async throws -> LoadVerdict.Result {
     let url = try databaseURL()
     let seed = seed ?? UInt64.random(in: 0...UInt64(Int64.max))
+    var shape = try shape(seed: seed)
+    if let ownFile { shape.lines = try LoadCallFile.read(ownFile) }
     let arrivals = arrivals(seed: seed)
     let stop = LoadStop()
-    let (run, offset) = try await start(url, try shape(seed: seed), arrivals, stop)
+    var reader: SimulatorLogReader?
+    if let simulatorLog { reader = try await SimulatorLogReader(simulatorLog, filter: .init(shape), http: log) }
+    let sender = try key().map { LoadAPI(url: self.url ?? "", key: $0, http: api) }
+    let (run, offset) = try await start(url, shape, arrivals, sender, reader, stop)
     let display = LoadProgressDisplay()
     try await Self.watchingSignals(stop) {
       try await Self.translatingErrors { try await run.run { display.show($0) } }
     }
     display.end()
 
-    var result = LoadReport(
-      await run.ledger, shape: run.database.shape, arrivals: arrivals, mix: mix, faults: faults ?? "",
-      clockOffset: offset)
-    result.failure = await run.failure.map { CommandFailure($0).description }
-    try write(result)
-    if cleanup { try await Self.translatingErrors { try await run.database.cleanUp(await run.outboxIDs) } }
+    let report = LoadReport(
+      await run.ledger, shape: shape, arrivals: arrivals, mix: mix, faults: faults ?? "", clockOffset: offset,
+      requirements: try requirements(), cut: await run.cut)
+    try write(report)
+    if cleanup {
+      let ids = await run.outboxIDs
+      try await Self.translatingErrors {
+        try await run.database.cleanUp(ids) { StandardError.write("\($0) of \(ids.count) calls deleted") }
+      }
+    }
     await run.database.close()
-    if !result.verdict.isGood || result.failure != nil { throw ExitCode.failure }
+    return report.verdict.result
   }
 
   // MARK: - Beginning
@@ -184,7 +249,7 @@ struct LoadTestCommand: AsyncParsableCommand {
       option = "--faults"
       let faults = try self.faults.map { text throws(LoadOptionError) in try LoadFaults(text) } ?? .none
       return LoadShape(
-        run: Self.runName(), apps: apps, kind: kind, ringSeconds: ringSeconds, devices: devices, mix: mix,
+        run: Self.runName(), apps: apps, kind: kind, ringSeconds: Int(ringWindow.seconds), devices: devices, mix: mix,
         faults: faults, subscription: subscription, seed: seed)
     } catch {
       throw ValidationError("\(option): \(error)")
@@ -197,10 +262,28 @@ struct LoadTestCommand: AsyncParsableCommand {
     return String(repeating: "0", count: LoadToken.runDigits - digits.count) + digits
   }
 
+  /// Maximum number of calls of a load.
+  private static let callsMax = 10_000_000
+
+  /// The number of calls of a COPY; nil if --calls is a file or not given.
+  private var bulkCount: Int? { calls.flatMap { Int($0) } }
+  /// The file of the user's own calls.
+  private var ownFile: String? { bulkCount == nil ? calls : nil }
+  private var arrivalStages: [ArrivalStage] {
+    stages.isEmpty ? [ArrivalStage(rate: rate ?? 0, duration: duration.nanoseconds)] : stages
+  }
+
   private func arrivals(seed: UInt64) -> LoadArrivals {
-    if let calls { return .bulk(calls: calls) }
-    return .open(
-      ArrivalSchedule(rate: rate ?? 1, duration: Nanoseconds(Int64(duration * 1e9)), seed: seed))
+    if let bulkCount { return .bulk(calls: bulkCount) }
+    return .open(ArrivalSchedule(stages: arrivalStages, seed: seed))
+  }
+
+  private func requirements() throws(ValidationError) -> [LoadRequirement] {
+    do throws(LoadOptionError) {
+      return try require.map { text throws(LoadOptionError) in try LoadRequirement.list(text) } ?? []
+    } catch {
+      throw ValidationError("--require: \(error)")
+    }
   }
 
   private func databaseURL() throws(CommandFailure) -> String {
@@ -223,25 +306,50 @@ struct LoadTestCommand: AsyncParsableCommand {
     let url = databases[0].url
     let hosts: [String]
     do throws(PostgresError) { hosts = try PostgresHosts.named(in: url) } catch { throw CommandFailure(error) }
-    if let host = hosts.first(where: { !PostgresHosts.isLoopback($0) }), !ownsServer {
+    let api = self.url.flatMap { URLComponents(string: $0)?.host }
+    for (what, host) in hosts.map({ ("database", $0) }) + (api.map { [("API", $0)] } ?? [])
+    where !PostgresHosts.isLoopback(host) && !ownsServer {
       throw CommandFailure(
-        "the database is at \(host), which is not this machine: a load test makes phones ring by the thousand and fills the "
+        "the \(what) is at \(host), which is not this machine: a load test makes phones ring by the thousand and fills the "
           + "history. If that server is yours to load, and no real phone behind it, give --i-own-this-server")
     }
     return url
   }
 
+  private func key() throws(CommandFailure) -> String? {
+    guard let apiKeyFile else { return nil }
+    let content: [UInt8]
+    do throws(SecretFile.Failure) { content = try SecretFile.read(apiKeyFile) } catch {
+      throw CommandFailure("--api-key-file \(error)")
+    }
+    let key = String(decoding: content, as: UTF8.self).trimmingCharacters(in: .whitespacesAndNewlines)
+    guard !key.isEmpty, key.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
+      throw CommandFailure("--api-key-file \(apiKeyFile): this is no key of the HTTP API")
+    }
+    return key
+  }
+
+  /// - Parameter api: enqueues the calls; nil: SQL does.
   private func start(
-    _ url: String, _ shape: LoadShape, _ arrivals: LoadArrivals, _ stop: LoadStop
+    _ url: String, _ shape: LoadShape, _ arrivals: LoadArrivals, _ api: LoadAPI?, _ log: SimulatorLogReader?,
+    _ stop: LoadStop
   ) async throws -> (LoadRun, clockOffset: Int64) {
     try await Self.translatingErrors {
-      let database = try await LoadDatabase(url: url, shape: shape, connections: rate == nil ? 0 : connections)
+      let database = try await LoadDatabase(
+        url: url, shape: shape, connections: arrivals.isBulk || api != nil ? 0 : connections)
+      if let ownFile {
+        StandardError.write("checking \(shape.lines.count) calls")
+        let faults = try await database.faults { StandardError.write("\($0) of \(shape.lines.count) calls checked") }
+        if let failure = LoadCallFile.failure(ownFile, faults) { throw failure }
+      }
       if try await database.gateways() == 0 {
         StandardError.write("No gateway is running on this database: the calls wait until one is, or expire.")
       }
       StandardError.write("run \(shape.run): call ids begin with \(shape.prefix)")
-      let wait = Nanoseconds(Int64((wait ?? Double(ringSeconds) + 10) * 1e9))
-      let run = LoadRun(database: database, arrivals: arrivals, wait: wait, logFile: simulatorLog, stop: stop)
+      let wait = wait?.nanoseconds ?? .seconds(Int64(shape.ringSecondsMax) + 10)
+      let run = LoadRun(
+        database: database, sender: (api as (any LoadSender)?) ?? database, arrivals: arrivals, wait: wait, log: log,
+        stop: stop)
       return (run, try await database.clockOffset())
     }
   }
@@ -286,3 +394,8 @@ struct LoadTestCommand: AsyncParsableCommand {
 }
 
 extension LoadKind: ExpressibleByArgument {}
+
+/// A way in.
+enum LoadWay: String, CaseIterable, ExpressibleByArgument {
+  case sql, http
+}

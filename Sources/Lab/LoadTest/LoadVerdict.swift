@@ -1,7 +1,23 @@
-// Whether the promises were kept: nothing lost, nothing sent twice without a reason, nothing late.
+// Whether the promises were kept: nothing lost, nothing sent twice without a reason, nothing late, and no failure that was not
+// asked for.
 
 /// The result of a load.
 struct LoadVerdict: Equatable, Sendable {
+  enum Result: String, Sendable {
+    case good, bad
+    /// Nothing was enqueued, the run was stopped, or not all deliveries were settled.
+    case incomplete
+
+    /// Of the program.
+    var exitCode: Int32 {
+      switch self {
+      case .good: 0
+      case .bad: 1
+      case .incomplete: 2
+      }
+    }
+  }
+
   /// Number of deliveries whose call was committed.
   var enqueued = 0
   var settled = 0
@@ -20,9 +36,31 @@ struct LoadVerdict: Equatable, Sendable {
   var outcomes: [LoadDelivery.Outcome: Int] = [:]
   /// Accepted requests after the first one of each delivery, explained or not.
   var repeats = 0
+  /// Number of calls by the answer to them: `committed` or the SQLSTATE, or the status over HTTP.
+  var answers: [String: Int]
+  /// Number of calls that were to be enqueued, and of those that were refused.
+  var calls: Int
+  var refused: Int
+  /// The conditions of the run, and what was measured.
+  private(set) var requirements: [LoadRequirement.Outcome] = []
+  /// Why the run ended early; nil if it did not.
+  var cut: String?
+  /// Whether there was a log of the simulators to check against.
+  let hasLog: Bool
 
-  init(_ ledger: LoadLedger) {
+  /// - Parameter cut: why the run ended early; nil if it did not.
+  init(_ ledger: LoadLedger, requirements: [LoadRequirement] = [], isBulk: Bool = false, cut: String? = nil) {
+    hasLog = ledger.hasLog
+    self.cut = cut
+    answers = ledger.answers
+    calls = ledger.answers.values.reduce(0, +)
+    refused = ledger.refusedCount
     for delivery in ledger.deliveries where delivery.isEnqueued { add(delivery, hasLog: ledger.hasLog) }
+    guard !requirements.isEmpty else { return }
+    let stages = LoadLatencies(ledger, of: nil, isBulk: isBulk).stages
+    let histograms = Dictionary(uniqueKeysWithValues: stages.map { ($0.stage, $0.histogram) })
+    let verdict = self
+    self.requirements = requirements.map { $0.outcome(verdict, histograms) }
   }
 
   private mutating func add(_ delivery: LoadDelivery, hasLog: Bool) {
@@ -47,14 +85,67 @@ struct LoadVerdict: Equatable, Sendable {
     if delivery.deadlineAt > 0 && lastRequest > delivery.deadlineAt { late += 1 }
   }
 
-  /// Whether no promise was broken. Deliveries that the provider refused, or that are still owed, break none.
-  var isGood: Bool { lost == 0 && duplicated == 0 && late == 0 }
+  var delivered: Int { settled - failed }
+  var failedUnasked: Int { failed - failedAsAsked }
+
+  /// A broken promise is certain, however the run would have gone on. A condition is judged only when the run is complete.
+  var result: Result {
+    if !certainFaults.isEmpty { return .bad }
+    if !gaps.isEmpty { return .incomplete }
+    return requirements.allSatisfy(\.isMet) ? .good : .bad
+  }
+
+  var isGood: Bool { result == .good }
+
+  /// Why the run is not GOOD, in one clause each; empty if it is.
+  var reasons: [String] {
+    certainFaults + gaps + requirements.filter { !$0.isMet }.map { "\($0.requirement.text) is not met" }
+  }
+
+  private var certainFaults: [String] {
+    var faults: [String] = []
+    if lost > 0 { faults.append("\(lost) lost") }
+    if duplicated > 0 { faults.append("\(duplicated) duplicated") }
+    if late > 0 { faults.append("\(late) late") }
+    if failedUnasked > 0, !limits(.failed), !limits(.delivered) {
+      faults.append("\(failedUnasked) failed without a requested fault, and no condition allows it")
+    }
+    if refused > 0, !limits(.refused) {
+      faults.append("\(refused) of \(calls) calls refused, and no condition allows it")
+    }
+    return faults
+  }
+
+  private var gaps: [String] {
+    var gaps: [String] = []
+    if let cut { gaps.append(cut) }
+    if enqueued == 0 { gaps.append("nothing was enqueued") }
+    if owed > 0 { gaps.append("\(owed) not settled") }
+    return gaps
+  }
+
+  /// Whether a condition decides about this count, instead of the rule that it is 0.
+  private func limits(_ count: LoadRequirement.Count) -> Bool {
+    requirements.contains { $0.requirement.metric == .count(count) }
+  }
+
+  /// What nobody looked at, in one clause each.
+  var unchecked: [String] {
+    hasLog
+      ? []
+      : [
+        "whether a push arrived at all", "whether it arrived more than once",
+        "when it arrived: late is by the gateway's own times",
+      ]
+  }
 
   /// The result in one line.
   var line: String {
     var parts = ["\(lost) lost", "\(duplicated) duplicated", "\(late) late", "\(failed) failed"]
     if failedAsAsked > 0 { parts[3] += " (\(failedAsAsked) of them with a requested fault)" }
     if owed > 0 { parts.append("\(owed) owed") }
-    return "\(isGood ? "GOOD" : "BAD"): " + parts.joined(separator: ", ") + " of \(enqueued) deliveries"
+    if refused > 0 { parts.append("\(refused) calls refused") }
+    return "\(result.rawValue.uppercased()): " + parts.joined(separator: ", ") + " of \(enqueued) deliveries"
+      + (unchecked.isEmpty ? "" : ". Not checked, for want of a simulators' log: " + unchecked.joined(separator: "; "))
   }
 }

@@ -1,8 +1,9 @@
-// Follows the simulators' log and extracts the requests of one run.
+// Follows the simulators' log, here or on another machine, and extracts the requests of one run.
 
-internal import Console
-internal import Foundation
-internal import Runtime
+import Console
+import Foundation
+import Providers
+import Runtime
 
 #if canImport(Glibc)
 internal import Glibc
@@ -11,91 +12,171 @@ internal import Darwin
 #endif
 
 /// Reads the lines appended to the file of `push-gateway-lab simulate --log`.
-struct SimulatorLogReader {
+struct SimulatorLogReader: Sendable {
   /// A request that a simulator accepted.
   struct Request: Equatable, Sendable {
-    var delivery: Int
+    enum Target: Equatable, Sendable {
+      /// The number of a delivery.
+      case delivery(Int)
+      /// The number of a call of the user's own, and the masked token.
+      case call(Int, device: String)
+    }
+
+    var target: Target
     /// Microseconds since 1970.
     var at: Int64
   }
 
-  private let path: String
-  private let run: [UInt8]
-  /// Whether to skip pushes that follow the end of a call.
-  private let skipsFollowUps: Bool
-  private var file: FileDescriptor?
-  private var offset: off_t
+  /// What is extracted.
+  struct Filter: Sendable {
+    /// `LoadShape.run`.
+    var run: [UInt8]
+    /// `LoadShape.prefix`, if requests are found by their call: those of the user's own calls have no mark in their tokens.
+    var callPrefix: [UInt8]?
+    /// Whether to skip pushes that follow the end of a call.
+    var skipsFollowUps: Bool
+
+    init(_ shape: LoadShape) {
+      run = Array(shape.run.utf8)
+      callPrefix = shape.hasOwnCalls ? Array(shape.prefix.utf8) : nil
+      skipsFollowUps = shape.kind.rings
+    }
+  }
+
+  private enum Source: Sendable {
+    case file(FileDescriptor)
+    /// The URL of the log that the simulators serve.
+    case server(LoadHTTP, url: String)
+  }
+
+  private let name: String
+  private let source: Source
+  private let filter: Filter
+  private var offset: Int64
+  /// Why the last reading of a log on another machine failed; nil if it did not.
+  private(set) var trouble: String?
   /// The start of a line that is not yet complete.
   private var rest: [UInt8] = []
 
-  private static let chunk = 1 << 20
+  private static let chunkSize = 1 << 20
 
+  /// Opens a log. Its existing content is skipped.
+  ///
   /// - Parameters:
-  ///   - path: need not exist yet. Its existing content is skipped.
-  ///   - run: `LoadShape.run`.
-  ///   - skipsFollowUps: `LoadKind.rings`.
-  init(path: String, run: String, skipsFollowUps: Bool) {
-    self.path = path
-    self.run = Array(run.utf8)
-    self.skipsFollowUps = skipsFollowUps
-    let attributes = try? FileManager.default.attributesOfItem(atPath: path)
-    offset = ((attributes?[.size] as? NSNumber)?.int64Value).map { off_t($0) } ?? 0
+  ///   - name: a file that exists, or the URL of a server.
+  ///   - http: for a URL.
+  /// - Throws: if the log does not exist or cannot be read.
+  init(_ name: String, filter: Filter, http: LoadHTTP) async throws(CommandFailure) {
+    self.name = name
+    self.filter = filter
+    if Self.isURL(name) {
+      let url = name.hasSuffix("/") ? String(name.dropLast()) : name
+      source = .server(http, url: url)
+      offset = 0
+      guard let size = Int64(String(decoding: try await Self.get("\(url)/size", http), as: UTF8.self)) else {
+        throw Self.failure(name, "this is not the log of push-gateway-lab simulate --log-port: its path is /log")
+      }
+      offset = size
+    } else {
+      let descriptor = unsafe open(name, O_RDONLY | O_CLOEXEC)
+      guard descriptor >= 0 else { throw Self.failure(name) }
+      let file = FileDescriptor(owning: descriptor)
+      source = .file(file)
+      offset = Int64(lseek(file.rawValue, 0, SEEK_END))
+    }
   }
 
-  /// Returns the requests that arrived since the last call.
-  /// - Throws: if the file exists and cannot be read.
-  mutating func read(_ deliver: (Request) -> Void) throws(CommandFailure) {
-    guard let file = try opened() else { return }
-    var chunk = [UInt8](repeating: 0, count: Self.chunk)
+  static func isURL(_ name: String) -> Bool { name.hasPrefix("https://") || name.hasPrefix("http://") }
+
+  /// The requests that arrived since the last call. A server that does not answer is a `trouble` and asked again at the next call.
+  /// - Throws: if the file cannot be read.
+  mutating func read() async throws(CommandFailure) -> [Request] {
+    var requests: [Request] = []
     while true {
-      let count = unsafe pread(file.rawValue, &chunk, chunk.count, offset)
-      if count < 0, errno == EINTR { continue }
-      guard count >= 0 else { throw failure() }
-      guard count > 0 else { return }
-      offset += off_t(count)
-      rest.append(contentsOf: chunk[..<count])
+      let chunk: [UInt8]
+      switch source {
+      case .file(let file): chunk = try self.chunk(of: file)
+      case .server(let http, let url):
+        do throws(CommandFailure) {
+          chunk = try await Self.get("\(url)?offset=\(offset)", http)
+          trouble = nil
+        } catch {
+          trouble = error.description
+          return requests
+        }
+      }
+      guard !chunk.isEmpty else { return requests }
+      offset += Int64(chunk.count)
+      rest.append(contentsOf: chunk)
       var start = 0
       while let end = rest[start...].firstIndex(of: 0x0A) {
-        if let request = Self.request(rest[start..<end], run: run, skipsFollowUps: skipsFollowUps) { deliver(request) }
+        if let request = Self.request(rest[start..<end], filter) { requests.append(request) }
         start = end + 1
       }
       rest.removeFirst(start)
     }
   }
 
-  private mutating func opened() throws(CommandFailure) -> FileDescriptor? {
-    if let file { return file }
-    let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
-    if descriptor < 0, errno == ENOENT { return nil }
-    guard descriptor >= 0 else { throw failure() }
-    file = FileDescriptor(owning: descriptor)
-    return file
+  private func chunk(of file: FileDescriptor) throws(CommandFailure) -> [UInt8] {
+    var chunk = [UInt8](repeating: 0, count: Self.chunkSize)
+    var count: Int
+    repeat { count = unsafe pread(file.rawValue, &chunk, chunk.count, off_t(offset)) } while count < 0 && errno == EINTR
+    guard count >= 0 else { throw Self.failure(name) }
+    return Array(chunk[..<count])
   }
 
-  private func failure() -> CommandFailure {
-    CommandFailure("--simulator-log \(path): \(unsafe String(cString: strerror(errno)))")
+  private static func get(_ url: String, _ http: LoadHTTP) async throws(CommandFailure) -> [UInt8] {
+    switch await http.send(CurlRequest(method: .get, url: url)) {
+    case .success(let response) where response.status == 200: return response.body
+    case .success(let response): throw failure(url, "the answer is \(response.status)")
+    case .failure(let error) where error.reason == .untrusted:
+      throw failure(url, "its certificate is not trusted: give the simulators' ca.pem with --ca-file")
+    case .failure(let error): throw failure(url, error.description)
+    }
+  }
+
+  private static func failure(_ name: String, _ reason: String? = nil) -> CommandFailure {
+    let systemError = unsafe String(cString: strerror(errno))
+    return CommandFailure("--simulator-log \(name): \(reason ?? systemError)")
   }
 
   /// A line of the log; nil unless it is an accepted request of the run.
   ///
   /// A ringing call that ends is followed by pushes to the same tokens: a cancel says `call_cancelled`, a missed call
   /// `missed_call`, in every shipped dialect.
-  static func request(_ line: ArraySlice<UInt8>, run: [UInt8], skipsFollowUps: Bool) -> Request? {
+  static func request(_ line: ArraySlice<UInt8>, _ filter: Filter) -> Request? {
     let json = JSONScanner(trusting: Array(line))
     var at: Int64?
+    var provider = ""
     for member in json.members(of: json.root) {
       if json.isKey(member, "at") {
         at = microseconds(json.raw(member.value))
       } else if json.isKey(member, "outcome") {
         guard json.raw(member.value).elementsEqual(#""accepted""#.utf8) else { return nil }
+      } else if json.isKey(member, "provider") {
+        provider = json.text(member.value) ?? ""
       } else if json.isKey(member, "token") {
-        guard let at, let token = json.contents(member.value), let delivery = LoadToken.delivery(in: token, run: run)
+        guard let at, let token = json.contents(member.value),
+          let target = Self.target(of: token, at: provider, line, filter)
         else { return nil }
-        if skipsFollowUps && (line.holds("call_cancelled") || line.holds("missed_call")) { return nil }
-        return Request(delivery: delivery, at: at)
+        if filter.skipsFollowUps && (line.holds("call_cancelled") || line.holds("missed_call")) { return nil }
+        return Request(target: target, at: at)
       }
     }
     return nil
+  }
+
+  private static func target(
+    of token: ArraySlice<UInt8>, at provider: String, _ line: ArraySlice<UInt8>, _ filter: Filter
+  ) -> Request.Target? {
+    guard let prefix = filter.callPrefix else {
+      return LoadToken.delivery(in: token, run: filter.run).map { .delivery($0) }
+    }
+    guard let mark = line.firstRange(of: prefix),
+      let call = Int(String(decoding: line[mark.upperBound...].prefix { 0x30...0x39 ~= $0 }, as: UTF8.self))
+    else { return nil }
+    let text = String(decoding: token, as: UTF8.self)
+    return .call(call, device: LoadDatabase.device("\(text.prefix(4))…\(text.suffix(4))", at: provider))
   }
 
   /// `1790000000000.123`, milliseconds with a fraction of three digits, as microseconds.

@@ -1,6 +1,5 @@
 // Reads a file or standard input line by line, whatever its size.
 
-internal import Console
 internal import Runtime
 
 #if canImport(Glibc)
@@ -10,9 +9,9 @@ internal import Darwin
 #endif
 
 /// Reads lines of a limited length.
-struct LineReader {
+package struct LineReader {
   /// Maximum length of a line, about five times that of a call with a thousand recipients.
-  static let lengthMax = 1 << 20
+  package static let lengthMax = 1 << 20
 
   private let descriptor: FileDescriptor
   private var buffer: [UInt8] = []
@@ -20,14 +19,14 @@ struct LineReader {
   private var isAtEnd = false
 
   /// - Parameter path: the file; `-` is standard input.
-  init(path: String) throws(CommandFailure) {
+  package init(path: String) throws(CommandFailure) {
     let number = path == "-" ? dup(0) : unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard number >= 0 else { throw CommandFailure("\(path): \(unsafe String(cString: strerror(errno)))") }
     descriptor = FileDescriptor(owning: number)
   }
 
   /// The next line without its line break; nil after the last one.
-  mutating func next() throws(CommandFailure) -> [UInt8]? {
+  package mutating func next() throws(CommandFailure) -> [UInt8]? {
     var searched = start
     while true {
       if let end = buffer[searched...].firstIndex(of: 0x0A) {

@@ -1,28 +1,33 @@
-// Parses one line of the input of `push-gateway enqueue`: a call as JSON.
+// Parses one line of the input of `push-gateway enqueue` and of a load test: a call as JSON.
 
 internal import Runtime
 
 /// `{"app": "porteiro", "payload": {…}, "recipients": […], "ringSeconds": 60}`
-struct CallLine: Equatable, Sendable {
+package struct CallLine: Equatable, Sendable {
   /// The number of the line, from 1.
-  var number: Int
+  package var number: Int
   /// The app; nil: the database's default.
-  var app: [UInt8]?
-  var payload: [UInt8]
-  var recipients: [UInt8]
-  var ringSeconds: Int32?
+  package var app: [UInt8]?
+  package var payload: [UInt8]
+  package var recipients: [UInt8]
+  package var ringSeconds: Int32?
 
   /// What is wrong with a line. Contains names of keys, but no values.
-  struct Fault: Error, Equatable, CustomStringConvertible {
-    var line: Int
-    var message: String
-    var description: String { "line \(line): \(message)" }
+  package struct Fault: Error, Equatable, CustomStringConvertible {
+    package var line: Int
+    package var message: String
+    package var description: String { "line \(line): \(message)" }
+
+    package init(line: Int, message: String) {
+      self.line = line
+      self.message = message
+    }
   }
 
   private static let keys = ["app", "payload", "recipients", "ringSeconds"]
 
   /// - Throws: if the form is wrong. The database checks the values.
-  init(_ text: [UInt8], number: Int) throws(Fault) {
+  package init(_ text: [UInt8], number: Int) throws(Fault) {
     func fault(_ message: String) -> Fault { Fault(line: number, message: message) }
     let json: JSONScanner
     do throws(JSONError) {

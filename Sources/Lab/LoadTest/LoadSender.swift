@@ -1,0 +1,116 @@
+// The ways in: SQL, and the HTTP API.
+
+import Console
+import Foundation
+import Providers
+import Queue
+import Runtime
+
+/// What became of an attempt to enqueue a call.
+enum LoadAnswer: Equatable, Sendable {
+  /// The call is committed. `text` is the answer as it is counted.
+  case accepted(outboxID: Int64, deliveries: Int, text: String)
+  /// The call was refused, or its answer is not known. Further calls may be accepted.
+  case refused(String)
+  /// No further call would be accepted. For people.
+  case failed(String)
+}
+
+/// A way to enqueue a call.
+protocol LoadSender: Sendable {
+  func enqueue(_ call: LoadCall) async -> LoadAnswer
+}
+
+/// HTTP requests of a load test, on a loop of their own. The owner must call `close()`.
+actor LoadHTTP {
+  nonisolated let loop: EventLoop
+  nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let configuration: CurlConfiguration
+  private var client: CurlClient?
+
+  /// - Parameters:
+  ///   - caFile: a PEM file of authorities trusted in addition to the system's.
+  ///   - timeout: of a request, with its wait for a connection.
+  init(caFile: String?, connections: Int, timeout: Nanoseconds) {
+    loop = EventLoop(name: "loadtest.http")
+    var configuration = CurlConfiguration(caFile: caFile)
+    configuration.connectionsPerHostMax = connections
+    // A slow server is measured, not given up.
+    configuration.totalTimeout = timeout
+    configuration.firstByteTimeout = timeout
+    configuration.newConnectionTimeout = timeout
+    configuration.answerTimeout = timeout
+    configuration.responseSizeMax = 4 << 20
+    self.configuration = configuration
+  }
+
+  func send(_ request: CurlRequest) async -> Result<CurlResponse, CurlFailure> {
+    let client = client ?? CurlClient(loop: loop, configuration: configuration)
+    self.client = client
+    return await client.perform(request)
+  }
+
+  func close() {
+    client?.close()
+    client = nil
+  }
+}
+
+/// `POST /v1/calls`.
+struct LoadAPI: LoadSender {
+  /// Without the slash at the end.
+  private let url: String
+  private let headers: [(name: String, value: String)]
+  private let http: LoadHTTP
+
+  /// - Parameters:
+  ///   - url: of the API, such as `http://127.0.0.1:8081`.
+  ///   - key: the API key of the app of the calls.
+  init(url: String, key: String, http: LoadHTTP) {
+    self.url = url.hasSuffix("/") ? String(url.dropLast()) : url
+    headers = [("authorization", "Bearer \(key)"), ("content-type", "application/json")]
+    self.http = http
+  }
+
+  func enqueue(_ call: LoadCall) async -> LoadAnswer {
+    let request = CurlRequest(url: "\(url)/v1/calls", headers: headers, body: Self.body(call))
+    return switch await http.send(request) {
+    case .success(let response): Self.answer(response)
+    case .failure(let failure) where failure.reason == .addressNotAllowed:
+      .failed("--url: must be https://…, or http://… on this machine")
+    case .failure(let failure): .refused("no answer (\(failure.reason.rawValue))")
+    }
+  }
+
+  static func answer(_ response: CurlResponse) -> LoadAnswer {
+    switch response.status {
+    case 202:
+      let json = JSONScanner(trusting: response.body)
+      guard let id = json.member("outboxId").flatMap(json.integer),
+        let deliveries = json.member("deliveries").flatMap(json.integer)
+      else { return .failed("--url: the answer 202 is not that of push-gateway's API") }
+      return .accepted(outboxID: id, deliveries: Int(deliveries), text: "202")
+    case 401, 403:
+      return .failed("the API refuses the key with \(response.status): it needs a key with the scope enqueue")
+    case 404, 405:
+      return .failed("--url: the answer to POST /v1/calls is \(response.status): this is not push-gateway's API")
+    default: return .refused("\(response.status)")
+    }
+  }
+
+  private static func body(_ call: LoadCall) -> [UInt8] {
+    var writer = JSONWriter(reservingCapacity: 1_024)
+    writer.beginObject()
+    writer.key("payload")
+    writer.raw(call.payload)
+    writer.key("recipients")
+    writer.raw(call.recipients)
+    writer.key("kind")
+    writer.string(call.kind.rawValue)
+    writer.key("ringSeconds")
+    writer.integer(Int64(call.ringSeconds))
+    writer.endObject()
+    return writer.bytes
+  }
+}
