@@ -73,6 +73,47 @@ import Testing
     #expect(try XMLDocumentCheck.isWellFormed(page))
   }
 
+  @Test func `a log without any request of the run is probably that of other simulators`() throws {
+    func notes(receives: Bool) throws -> [String] {
+      let shape = try LoadTestLoadTests.shape(devices: 1)
+      var ledger = LoadLedger(hasLog: true)
+      ledger.enter(shape.call(0), scheduledAt: Self.start)
+      ledger.commit(0..<1, at: Self.start)
+      if receives { ledger.receive(0, at: Self.start + 1_000) }
+      ledger.settle([
+        .init(
+          delivery: 0, outcome: .delivered, sentAt: Self.start, answeredAt: Self.start, finishedAt: Self.start,
+          deadlineAt: Self.start + 60_000_000, attempts: 1, refusals: 0)
+      ])
+      return LoadReport(
+        ledger, shape: shape, arrivals: .bulk(calls: 1), mix: "apns=1", faults: "", clockOffset: 0
+      ).notes
+    }
+    #expect(try notes(receives: true) == [])
+    #expect(try notes(receives: false).contains { $0.hasPrefix("The log has no request of this run") })
+  }
+
+  @Test func `what was asked for and measured is in the report, in every form`() throws {
+    let stages = [
+      ArrivalStage(rate: 50, duration: .seconds(120)), ArrivalStage(rate: 200, duration: .milliseconds(1_500)),
+    ]
+    let report = LoadReport(
+      LoadLedger(hasLog: true), shape: try LoadTestLoadTests.shape(),
+      arrivals: .open(ArrivalSchedule(stages: stages, seed: 1)), mix: "apns=1", faults: "", clockOffset: 0,
+      requirements: try LoadRequirement.list("p99<500ms"), cut: "the run was stopped")
+    let lines = report.lines(isColored: false)
+    #expect(lines[0].contains(": 50 calls/s for 2m, then 200 calls/s for 1s500ms, "))
+    #expect(lines.contains("NOT MET: p99<500ms (measured: nothing)"))
+    #expect(lines.contains("because: the run was stopped; nothing was enqueued; p99<500ms is not met"))
+    let json = try JSONSerialization.jsonObject(with: Data(report.json)) as? [String: Any]
+    #expect((json?["stages"] as? [[String: Double]])?.map { $0["duration_seconds"] } == [120, 1.5])
+    let verdict = try #require(json?["verdict"] as? [String: Any])
+    #expect(verdict["result"] as? String == "incomplete" && verdict["good"] as? Bool == false)
+    #expect((verdict["requirements"] as? [[String: Any]])?.first?["condition"] as? String == "p99<500ms")
+    let page = LoadPage(report: report).html
+    #expect(page.contains("p99&lt;500ms (measured: nothing)") && page.contains("class=\"verdict incomplete\""))
+  }
+
   @Test func `a run without a single call still makes a report`() throws {
     let report = LoadReport(
       LoadLedger(hasLog: false), shape: try LoadTestLoadTests.shape(), arrivals: .bulk(calls: 1), mix: "apns=1",

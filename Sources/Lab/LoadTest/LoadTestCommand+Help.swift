@@ -56,7 +56,8 @@ extension LoadTestCommand {
 
     FAULTS. --faults dead=1%,outage=0.5%,slow=2% gives these shares of devices tokens that request a fault from the simulator: \
     \(LoadFaults.shared.map(\.name).joined(separator: ", ")), or a name of simulate --list-faults, for the providers that have it. \
-    A fault that refuses a whole request refuses all pushes in it (Expo).
+    A fault that refuses a whole request refuses all pushes in it (Expo). Failures by a plan of simulate --faults, which the run does \
+    not know, need a condition that allows them.
 
     WORDS OF OTHER TOOLS. For users of k6 and Locust:
       arrival rate, constant-arrival-rate   --rate: the load is open, and no virtual user waits for an answer
