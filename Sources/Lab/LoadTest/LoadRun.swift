@@ -107,8 +107,18 @@ actor LoadRun {
     // Reads owed deliveries before finished ones, so that a delivery that moves in between is seen.
     for owed in try await database.owed(of: unfinished) { owe(owed) }
     try await look()
+    try await catchUp()
     if log?.trouble != nil { ledger.giveUpLog() }
     show(progress)
+  }
+
+  /// Reads the log until it shows what is settled. A delivery that was settled since the log was read is not lost.
+  private func catchUp() async throws {
+    let end = clock.now() + Self.logDelayMax
+    while ledger.isLogBehind, log?.trouble == nil, clock.now() < end {
+      try await Task.sleep(for: .milliseconds(50))
+      try await readLog()
+    }
   }
 
   var progress: LoadProgress {
