@@ -35,12 +35,17 @@ export function verdict(state) {
   const span = `in the last ${minutesRecent} minutes`;
   const share = recent.invites ? recent.delivered / recent.invites : null;
   const failed = recent.invites - recent.delivered;
+  const refused = lanes.filter((lane) => lane.refused === "all");
   const down = lanes.filter((lane) => lane.circuit === "open");
   const paused = lanes.filter((lane) => lane.paused);
   const list = (some) => some.map(laneName).join(", ");
   const numbers = `${count(failed)} of ${count(recent.invites)} invites were not delivered in time ${span}.`;
 
   if (unhealthy.has("replicas alive")) return ["bad", "Nothing is sent", "No replica of the gateway is alive."];
+  if (refused.length) {
+    const others = refused.length > 1 ? ` (and ${list(refused.slice(1))})` : "";
+    return ["bad", "Credentials are refused", `${refused[0].refusal}${others}.`];
+  }
   if (unhealthy.has("oldest ready invite")) {
     return ["bad", "Calls ring late", `The oldest invite has been waiting for ${unhealthy.get("oldest ready invite").value}.`];
   }

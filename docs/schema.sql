@@ -764,6 +764,13 @@ begin
     union all
     select * from push.health_of_calls()
     union all
+    select 'credentials', coalesce(push.first_few(array_agg(r.refusal order by r.refused, r.refusal)), 'none is refused'),
+        case when bool_or(r.refused = 'all') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Calls do not ring there, unless the former ones are still used. A replica reads a corrected file within 2 s, and tries it: push-gateway '
+        'check-config --connect asks each provider. See docs/operations/credentials-fail.md.'
+      from (select distinct s.refusal, s.refused from push.lane_status s join push.gateways g on g.id = s.gateway
+          where s.refusal is not null and g.alive and g.heartbeat_at > now() - interval '5 s') r
+    union all
     select 'webhooks',
         coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
           ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
@@ -4480,7 +4487,8 @@ CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
     'lanes', (select coalesce(jsonb_agg(x), '[]') from (
       select l.app, l.provider, l.channel, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
         push.epoch_ms(l.throttled_until) as "throttledUntil", l.rate_per_second as rate, l.ready, l.waiting, l.claimed,
-        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote"
+        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote",
+        l.refusal, l.refused
       from push.lanes l order by l.app, l.channel) x),
     'health', (select jsonb_agg(h) from push.health h),
     'failures', (select coalesce(jsonb_agg(x), '[]') from (
@@ -5471,7 +5479,7 @@ $$;
 
 COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
-CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) RETURNS void
+CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[], p_refusal text[] DEFAULT NULL::text[], p_refused text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -5481,18 +5489,18 @@ begin
     return;
   end if;
   insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
-    throttled_until)
-  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
-    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
-  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
-    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
+    throttled_until, refusal, refused)
+  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0), coalesce(r.rate, 0),
+    r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms', left(r.refusal, 500), r.refused
+  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate, p_refusal, p_refused)
+    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate, refusal, refused)
   on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
     in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
-    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
+    throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp();
 end
 $$;
 
-COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) IS 'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second';
+COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[], p_refusal text[], p_refused text[]) IS 'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second; p_refusal, p_refused: push.lane_status.refusal and refused, null: from releases without them';
 
 CREATE FUNCTION push.report_ringing(call_id text, user_id text, app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7949,7 +7957,10 @@ CREATE TABLE push.lane_status (
     circuit text NOT NULL,
     throttled_until timestamp with time zone,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT lane_status_circuit_known CHECK ((circuit = ANY (ARRAY['closed'::text, 'half_open'::text, 'open'::text])))
+    refusal text,
+    refused text,
+    CONSTRAINT lane_status_circuit_known CHECK ((circuit = ANY (ARRAY['closed'::text, 'half_open'::text, 'open'::text]))),
+    CONSTRAINT lane_status_refused_known CHECK ((refused = ANY (ARRAY['all'::text, 'some'::text, 'new'::text])))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 
@@ -7973,6 +7984,10 @@ COMMENT ON COLUMN push.lane_status.throttled_until IS 'until when the provider w
 
 COMMENT ON COLUMN push.lane_status.updated_at IS 'when the replica last said so';
 
+COMMENT ON COLUMN push.lane_status.refusal IS 'one sentence: why the provider refuses the lane''s credentials, and what to check; null: it does not';
+
+COMMENT ON COLUMN push.lane_status.refused IS 'what refusal concerns: all or some of the lane''s pushes, or new credentials that are not used yet';
+
 CREATE VIEW push.lanes AS
  SELECT l.id,
     l.app,
@@ -7992,9 +8007,18 @@ CREATE VIEW push.lanes AS
     l.invalidation_held_at,
     l.invalidation_note,
     l.updated_at,
-    l.channel
-   FROM ((push.lane l
+    l.channel,
+    r.refusal,
+    r.refused
+   FROM (((push.lane l
      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l.id)))
+     LEFT JOIN LATERAL ( SELECT x.refusal,
+            x.refused
+           FROM (push.lane_status x
+             JOIN push.gateways g ON ((g.id = x.gateway)))
+          WHERE ((x.lane = l.id) AND (x.refusal IS NOT NULL) AND g.alive AND (g.heartbeat_at > (now() - '00:00:05'::interval)))
+          ORDER BY (array_position('{all,some,new}'::text[], x.refused)), x.gateway
+         LIMIT 1) r ON (true))
      LEFT JOIN ( SELECT d_1.lane,
             (sum(d_1.count) FILTER (WHERE (d_1.state = 0)))::bigint AS ready,
             (sum(d_1.count) FILTER (WHERE (d_1.state = 2)))::bigint AS waiting,
@@ -8042,6 +8066,10 @@ COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
 COMMENT ON COLUMN push.lanes.updated_at IS 'when the row last changed';
 
 COMMENT ON COLUMN push.lanes.channel IS 'provider and push service: apns, webpush/google';
+
+COMMENT ON COLUMN push.lanes.refusal IS 'one sentence: why the provider refuses the credentials, and what to check; null: it does not';
+
+COMMENT ON COLUMN push.lanes.refused IS 'what refusal concerns: all pushes of the lane, some of them, or new credentials only, while the former ones are still used';
 
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,

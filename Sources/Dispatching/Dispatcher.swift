@@ -109,24 +109,56 @@ public actor Dispatcher {
   /// Whether deliveries are claimed from the database.
   public var isDatabaseReady: Bool { machine.databaseObstacle(loop.now) == nil }
 
-  /// What is wrong with the providers of lanes, one sentence each: requests that are not answered, new credentials that are refused.
+  /// What is wrong with the providers of lanes, one sentence each: requests that are not answered, credentials that are refused.
   public var laneRemarks: [String] {
-    lanes.flatMap { lane in
+    let now = loop.now
+    return lanes.enumerated().flatMap { index, lane in
       let condition = lane.provider.conditionOnLoop
       var remarks: [String] = []
       if condition.unanswered > .zero {
         remarks.append("no request was answered for \(condition.unanswered.milliseconds / 1_000) s")
       }
-      if let reason = condition.refusedCredentials {
-        remarks.append("the new credentials are refused (\(reason)); the former ones are still used")
-      }
+      if let refusal = refusal(ofLane: index, condition, now) { remarks.append(refusal.sentence) }
       return remarks.map { "\(lane.configuration.name): \($0)" }
     }
   }
 
   /// The condition of each lane in order, and that of its provider.
   public func conditions(_ now: Instant) -> [(lane: LaneCondition, provider: ProviderCondition)] {
-    zip(machine.conditions(now), lanes).map { condition, lane in (condition, lane.provider.conditionOnLoop) }
+    zip(withRefusals(machine.conditions(now), now), lanes).map { condition, lane in
+      (condition, lane.provider.conditionOnLoop)
+    }
+  }
+
+  /// The conditions of all lanes, which are in order, with why their providers refuse credentials.
+  private func withRefusals(_ conditions: [LaneCondition], _ now: Instant) -> [LaneCondition] {
+    conditions.enumerated().map { index, condition in
+      var condition = condition
+      condition.refusal = refusal(ofLane: index, lanes[index].provider.conditionOnLoop, now)
+      return condition
+    }
+  }
+
+  /// Why a lane's provider refuses its credentials; nil if it does not, as far as is known.
+  private func refusal(ofLane index: Int, _ provider: ProviderCondition, _ now: Instant) -> LaneRefusal? {
+    let found: (extent: LaneRefusal.Extent, reason: String)
+    if provider.isWithoutToken, let reason = provider.refusal {
+      found = (.allPushes, reason)
+    } else if let (reason, concernsAll) = machine.refusal(ofLane: index, now), concernsAll {
+      found = (.allPushes, reason)
+    } else if let reason = provider.refusedCredentials {
+      found = (.newCredentials, reason)
+    } else if let reason = provider.refusal ?? machine.refusal(ofLane: index, now)?.reason,
+      lanes[index].configuration.provider != .webpush
+    {
+      found = (.somePushes, reason)  // A browser that has subscribed with another key says nothing about others.
+    } else {
+      return nil
+    }
+    let sentence = lanes[index].board?.describe(found.extent, found.reason)
+    return LaneRefusal(
+      extent: found.extent, reason: found.reason,
+      sentence: sentence ?? "\(lanes[index].configuration.name) refuses the credentials (\(found.reason))")
   }
 
   // MARK: - Turns
@@ -209,7 +241,8 @@ public actor Dispatcher {
     case .claimJob(let kind): .jobClaimed(kind, await result(try await store.claimJob(kind)))
     case .runJob(let kind, let name): .jobRan(kind, await result(try await store.run(kind, job: name)))
     case .followUp(let kind, let max): .followedUp(kind, await result(try await store.followUp(kind, max: max)))
-    case .report(let conditions): .reported(await result(try await store.report(conditions)))
+    case .report(let conditions):
+      .reported(await result(try await store.report(withRefusals(conditions, askedAt))))
     case .send, .withdraw, .permit, .tell, .log: nil
     }
   }

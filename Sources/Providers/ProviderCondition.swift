@@ -20,7 +20,11 @@ public struct ProviderCondition: Sendable, Equatable {
   public var unanswered = Nanoseconds.zero
   /// When the token in use was issued, in milliseconds since 1970; nil while there is none. Always nil for Expo.
   public var tokenIssuedAtMilliseconds: Int64?
-
+  /// Why the provider does not accept the credentials in use: the reason of its last answer, or the code with which the token endpoint
+  /// refuses them; nil once they were accepted, and while nothing is known. Always nil for Expo and web push.
+  public var refusal: String?
+  /// Whether there is no token because of `refusal`, so that nothing can be sent.
+  public var isWithoutToken = false
   /// Why the provider does not accept its new credentials, so that the former ones are still used; nil if they are in use.
   public var refusedCredentials: String?
 

@@ -17,6 +17,8 @@ public struct LaneCondition: Sendable, Equatable {
   public var wait: Nanoseconds
   /// Requests a second since the last report.
   public var perSecond: Int
+  /// Why the provider refuses the lane's credentials; nil if it does not.
+  public var refusal: LaneRefusal?
 
   public init(
     lane: Int16, window: Int, capacity: Int, inFlight: Int, circuit: LaneCircuit.State, wait: Nanoseconds,

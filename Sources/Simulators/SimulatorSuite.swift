@@ -37,6 +37,8 @@ public struct SimulatorSuite: Sendable {
     public var clockOffset: Int64 = 0
     /// APNs: public keys by key id that are accepted in addition to the material's own key.
     public var apnsKeys: [String: VerifyingKey] = [:]
+    /// APNs: see `APNsSimulator.Configuration.keyEnvironment`.
+    public var apnsKeyEnvironment: APNsSimulator.Environment?
     public var journal = SimulatorJournal.Options()
     public var logFile: String?
     public var faults = FaultPlan()
@@ -117,12 +119,11 @@ public struct SimulatorSuite: Sendable {
     func apns(_ environment: APNsSimulator.Environment) throws -> APNsSimulator {
       var keys = configuration.apnsKeys
       keys[identity.keyID] = try material.apnsKey.verifyingKey()
-      return APNsSimulator(
-        .init(
-          environment: environment, keys: keys,
-          teamIDs: [identity.teamID], topics: [identity.topic],
-          tokenUpdateInterval: configuration.tokenUpdateInterval),
-        faults: configuration.faults)
+      var rules = APNsSimulator.Configuration(
+        environment: environment, keys: keys, teamIDs: [identity.teamID], topics: [identity.topic],
+        tokenUpdateInterval: configuration.tokenUpdateInterval)
+      rules.keyEnvironment = configuration.apnsKeyEnvironment
+      return APNsSimulator(rules, faults: configuration.faults)
     }
     let (production, sandbox) = (try apns(.production), try apns(.sandbox))
     let oauthKey = try material.fcmKey.verifyingKey()

@@ -220,6 +220,20 @@ def lanes(page):
     page.quiet("a request without the token", expected=["403"])
 
 
+def credentials(page):
+    """Another replica, which no heartbeat ends, says that Apple refuses a key."""
+    sentence = "Apple refuses the key of porteiro (403 InvalidProviderToken): check key_id ABC123DEFG"
+    sql(page.options, "select push.register_gateway('other', '1'); "
+        "update push.gateways set heartbeat_at = now() + interval '1 hour' where name = 'other'; "
+        "select push.report_lanes((select id from push.gateways where name = 'other'), array[l.id], array[1], array[1], array[0], "
+        f"array['open'], array[0], array[0], array['{sentence}'], array['all']) "
+        "from push.lane l where l.app = 'porteiro' and l.provider = 'apns'")
+    page.until("refused credentials are named above all", lambda: page.text("#verdict-word") == "Credentials are refused")
+    check("with what to check", page.text("#verdict-why"), f"{sentence}.")
+    sql(page.options, "select push.retire_gateway(id) from push.gateways where name = 'other'")
+    page.until("and no longer when they are accepted", lambda: page.text("#verdict-word") != "Credentials are refused")
+
+
 def looks(page):
     def ready():
         return page.text("#live") == "live" and page.script("return document.querySelectorAll('#charts svg').length") == 3
@@ -303,7 +317,7 @@ def main():
     parser.add_argument("--locked", action="store_true", help="the gateway is one that needs a login; empties the key's file")
     page = Page(parser.parse_args())
     try:
-        parts = (locked,) if page.options.locked else (overview, failed_call, hostile_call, log_in, lanes, looks, stale)
+        parts = (locked,) if page.options.locked else (overview, failed_call, hostile_call, log_in, lanes, credentials, looks, stale)
         for part in parts:
             part(page)
     finally:

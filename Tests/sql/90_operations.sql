@@ -238,6 +238,34 @@ select test.equal('so are an open circuit and a lane without a connection', pg_t
   'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
 select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
 select push.resume_lane('health', 'apns');
+-- Credentials.
+create function pg_temp.credentials_are() returns text language sql as $$ select state || ' ' || value from push.health where item = 'credentials' $$;
+create function pg_temp.refuse(p_gateway int, p_provider text, p_refusal text, p_refused text) returns void language sql as $$
+  select push.report_lanes(p_gateway, (select array_agg(id) from push.lane where app = 'health' and provider = p_provider)::smallint[],
+    array[10], array[10], array[0], array['closed'], array[0], array[0], array[p_refusal], array[p_refused]) $$;
+select test.equal('a replica of a release without refusals reports none', pg_temp.credentials_are(), 'ok none is refused');
+select pg_temp.refuse(:hg, 'fcm', 'Google refuses the new account: check it', 'new');
+select test.equal('new credentials that are refused are a warning', pg_temp.credentials_are(), 'warn Google refuses the new account: check it');
+select pg_temp.refuse(:hg, 'apns', 'Apple refuses the key: check it', 'all');
+select test.equal('those in use are bad, and come first', pg_temp.credentials_are(),
+  'bad Apple refuses the key: check it, Google refuses the new account: check it');
+select push.register_gateway('health-3', '1') as hg3 \gset
+select pg_temp.refuse(:hg3, 'apns', 'Apple refuses the key: check it', 'all'), pg_temp.refuse(:hg3, 'expo', 'Expo refuses some', 'some');
+select test.equal('replicas that say the same are not repeated', pg_temp.credentials_are(),
+  'bad Apple refuses the key: check it, Google refuses the new account: check it, Expo refuses some');
+select pg_temp.refuse(:hg3, 'apns', 'Apple refuses the new key: check it', 'new');
+select test.equal('lanes show the worst', (select string_agg(format('%s %s %s', provider, refused, refusal), '; ' order by provider)
+  from push.lanes where app = 'health' and refusal is not null),
+  'apns all Apple refuses the key: check it; expo some Expo refuses some; fcm new Google refuses the new account: check it');
+select test.equal('so does the dashboard', (select string_agg(l ->> 'refused', ', ' order by l ->> 'channel')
+  from jsonb_array_elements(push.overview() -> 'lanes') l where l ->> 'app' = 'health'), 'all, some, new');
+select push.retire_gateway(:hg3);
+select test.equal('a replica that ended does not count', pg_temp.credentials_are(),
+  'bad Apple refuses the key: check it, Google refuses the new account: check it');
+select test.equal('an unknown extent is an error', pg_temp.error(format('select pg_temp.refuse(%s, %L, %L, %L)', :hg, 'apns', 'x', 'none'))
+  ~ 'lane_status_refused_known', true);
+select pg_temp.refuse(:hg, 'fcm', null, null), pg_temp.refuse(:hg, 'apns', null, null);
+select test.equal('a refusal ends with the next report', pg_temp.credentials_are(), 'ok none is refused');
 create function pg_temp.throttle(p_gateway int, p_ms int) returns void language sql as $$
   select push.report_lanes(p_gateway, (select array_agg(id) from push.lane where app = 'health' and provider = 'fcm')::smallint[],
     array[10], array[10], array[0], array['closed'], array[p_ms], array[0]) $$;

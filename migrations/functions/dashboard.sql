@@ -43,7 +43,8 @@ language sql stable set search_path = push, pg_temp as $$
     'lanes', (select coalesce(jsonb_agg(x), '[]') from (
       select l.app, l.provider, l.channel, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
         push.epoch_ms(l.throttled_until) as "throttledUntil", l.rate_per_second as rate, l.ready, l.waiting, l.claimed,
-        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote"
+        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote",
+        l.refusal, l.refused
       from push.lanes l order by l.app, l.channel) x),
     'health', (select jsonb_agg(h) from push.health h),
     'failures', (select coalesce(jsonb_agg(x), '[]') from (

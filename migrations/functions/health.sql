@@ -214,6 +214,13 @@ begin
     union all
     select * from push.health_of_calls()
     union all
+    select 'credentials', coalesce(push.first_few(array_agg(r.refusal order by r.refused, r.refusal)), 'none is refused'),
+        case when bool_or(r.refused = 'all') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Calls do not ring there, unless the former ones are still used. A replica reads a corrected file within 2 s, and tries it: push-gateway '
+        'check-config --connect asks each provider. See docs/operations/credentials-fail.md.'
+      from (select distinct s.refusal, s.refused from push.lane_status s join push.gateways g on g.id = s.gateway
+          where s.refusal is not null and g.alive and g.heartbeat_at > now() - interval '5 s') r
+    union all
     select 'webhooks',
         coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
           ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),

@@ -71,9 +71,20 @@ comment on function push.ring_doorbell is 'wakes the gateways at commit; in the 
 
 -- How they are doing --------------------------------------------------------------------------------------------------
 
+do $$
+begin
+  if not exists (select from pg_attribute a where a.attrelid = 'push.lane_status'::regclass and a.attname = 'refusal') then
+    alter table push.lane_status add column refusal text, add column refused text,
+      add constraint lane_status_refused_known check (refused in ('all', 'some', 'new'));
+  end if;
+end
+$$;
+comment on column push.lane_status.refusal is 'one sentence: why the provider refuses the lane''s credentials, and what to check; null: it does not';
+comment on column push.lane_status.refused is 'what refusal concerns: all or some of the lane''s pushes, or new credentials that are not used yet';
+
 create or replace function push.report_lanes(
   p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
-  p_throttled_ms int[], p_rate int[]
+  p_throttled_ms int[], p_rate int[], p_refusal text[] default null, p_refused text[] default null
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
@@ -81,21 +92,21 @@ begin
     return;
   end if;
   insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
-    throttled_until)
-  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
-    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
-  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
-    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
+    throttled_until, refusal, refused)
+  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0), coalesce(r.rate, 0),
+    r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms', left(r.refusal, 500), r.refused
+  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate, p_refusal, p_refused)
+    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate, refusal, refused)
   on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
     in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
-    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
+    throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp();
 end
 $$;
 comment on function push.report_lanes is
   'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. '
   'Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in '
   'flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it '
-  'sends again, 0 or null: now; p_rate: requests in the last second';
+  'sends again, 0 or null: now; p_rate: requests in the last second; p_refusal, p_refused: push.lane_status.refusal and refused, null: from releases without them';
 
 create or replace function push.lane_conditions() returns table (
   lane smallint, window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz,
@@ -117,9 +128,15 @@ comment on function push.lane_conditions is
 create or replace view push.lanes as
 select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
   s.rate_per_second, coalesce(d.ready, 0) as ready, coalesce(d.waiting, 0) as waiting, coalesce(d.claimed, 0) as claimed,
-  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at, l.channel
+  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at, l.channel, r.refusal, r.refused
 from push.lane l
 left join push.lane_conditions() s on s.lane = l.id
+-- The worst that a living replica says.
+left join lateral (
+  select x.refusal, x.refused from push.lane_status x join push.gateways g on g.id = x.gateway
+  where x.lane = l.id and x.refusal is not null and g.alive and g.heartbeat_at > now() - interval '5 s'
+  order by array_position('{all,some,new}'::text[], x.refused), x.gateway limit 1
+) r on true
 left join (
   select d.lane, (sum(d.count) filter (where d.state = 0))::bigint as ready,
     (sum(d.count) filter (where d.state = 2))::bigint as waiting,
@@ -130,7 +147,11 @@ left join (
 comment on view push.lanes is
   'one app and provider, or one of the push services of browsers: what it may send, what it has sent, what is owed. '
   'push.pause_lane stops it and push.resume_lane starts it again';
+comment on column push.lanes.id is 'small number that deliveries carry';
 comment on column push.lanes.channel is 'provider and push service: apns, webpush/google';
+comment on column push.lanes.refusal is 'one sentence: why the provider refuses the credentials, and what to check; null: it does not';
+comment on column push.lanes.refused is
+  'what refusal concerns: all pushes of the lane, some of them, or new credentials only, while the former ones are still used';
 comment on column push.lanes.window_size is
   'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
 comment on column push.lanes.capacity is 'number of requests that the connections could carry';

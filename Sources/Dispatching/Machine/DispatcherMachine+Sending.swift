@@ -363,12 +363,15 @@ extension DispatcherMachine {
     case .unauthorized: answer = .unauthorized
     case .refused, .deferred, .expired: return  // the request did not reach the provider
     }
+    var isAboutLane = result.concernsLane
     if answer == .working {
       suspects[index].didWork(token, now)
     } else if !token.isEmpty {
       suspects[index].didFail(token, now)
-      guard result.concernsLane, !suspects[index].failures(of: token, now).areItsOwn else { return }
+      isAboutLane = result.concernsLane && !suspects[index].failures(of: token, now).areItsOwn
     }
+    refusedCredentials[index].didHear(outcome, concernsLane: isAboutLane, now)
+    guard answer == .working || isAboutLane else { return }
     // A connection that was lost is noticed at once.
     var unansweredSince: Instant?
     if case .unknown(let reason) = outcome, reason != PushOutcome.connectionLostReason, !result.isAnswered {
@@ -398,7 +401,9 @@ extension DispatcherMachine {
     let id = lanes[index].id
     switch news {
     case .circuitOpened(let until): scheduler.openCircuit(of: id, until: until)
-    case .circuitClosed: scheduler.closeCircuit(of: id)
+    case .circuitClosed:
+      scheduler.closeCircuit(of: id)
+      refusedCredentials[index].didHear(.accepted(messageID: nil), concernsLane: true, now)
     case .throttled(let until): scheduler.throttle(id, until: until)
     case .invalidationHeld(let note): writeHold(index, note, now)
     }

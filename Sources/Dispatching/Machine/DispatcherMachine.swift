@@ -62,6 +62,8 @@ public struct DispatcherMachine {
   /// What each lane knows of its tokens, and when its rings are handed on.
   var suspects: [TokenSuspects]
   var rescues: [Rescue]
+  /// What each lane's provider says of its credentials.
+  var refusedCredentials: [RefusedCredentials]
   /// Requests of this turn, by lane.
   var outgoing: [[PushRequest]]
   var actions: [DispatcherAction] = []
@@ -86,6 +88,7 @@ public struct DispatcherMachine {
     outgoing = Array(repeating: [], count: lanes.count)
     suspects = Array(repeating: TokenSuspects(), count: lanes.count)
     rescues = Array(repeating: Rescue(settings.policy.patience), count: lanes.count)
+    refusedCredentials = Array(repeating: RefusedCredentials(), count: lanes.count)
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }
 
@@ -114,7 +117,9 @@ public struct DispatcherMachine {
       scheduler.didSend(tags.count, of: lanes[lane].id)
     case .provider(.divided(let parts), let lane): scheduler.divide(lanes[lane].id, among: parts)
     case .provider(.clockSkew(let skew), let lane): clockSkews[lane] = skew
-    case .provider(.renewed, let lane): scheduler.tryNow(lanes[lane].id, now)
+    case .provider(.renewed, let lane):
+      scheduler.tryNow(lanes[lane].id, now)
+      refusedCredentials[lane].forget()
     case .told(let news, let lane): hear(news, ofLane: lane, now)
     case .receipts(let failures, let lane):
       for failure in failures {
@@ -204,6 +209,11 @@ public struct DispatcherMachine {
 
   /// The conditions of the lanes, in their order.
   public func conditions(_ now: Instant) -> [LaneCondition] { scheduler.currentConditions(now) }
+
+  /// Why a lane's provider refuses its credentials, and whether that concerns every push; nil if it does not.
+  public func refusal(ofLane index: Int, _ now: Instant) -> (reason: String, concernsAll: Bool)? {
+    refusedCredentials[index].reason(isWell: scheduler.isWell(lanes[index].id), now).map { ($0.text, $0.concernsAll) }
+  }
 
   // MARK: - For the extensions
 

@@ -1,5 +1,6 @@
 // What the dispatchers of several databases tell each other about a provider account that they share.
 
+public import Queue
 public import Runtime
 
 /// News about a lane. Each holds for every dispatcher that uses the same account.
@@ -23,8 +24,28 @@ public final class LaneBoard: @unchecked Sendable {
   /// The end of the time for which the circuit was opened last; nil if it has closed since.
   private var circuitUntil: Instant?
   private var throttledUntil = Instant(nanoseconds: .min)
+  private var sentence: @Sendable (LaneRefusal.Extent, String) -> String
 
-  public init(on loop: EventLoop) { self.loop = loop }
+  /// - Parameter sentence: says that the account's credentials are refused, and what to check: `LaneRefusal.sentence`. Gets the extent
+  ///   and the provider's reason.
+  public init(
+    on loop: EventLoop,
+    sentence: @escaping @Sendable (LaneRefusal.Extent, String) -> String = { "the credentials are refused (\($1))" }
+  ) {
+    self.loop = loop
+    self.sentence = sentence
+  }
+
+  /// The configuration names the account's credentials differently from now on.
+  public func describe(by sentence: @escaping @Sendable (LaneRefusal.Extent, String) -> String) {
+    loop.checkIsolated()
+    self.sentence = sentence
+  }
+
+  func describe(_ extent: LaneRefusal.Extent, _ reason: String) -> String {
+    loop.checkIsolated()
+    return sentence(extent, reason)
+  }
 
   /// - Parameters:
   ///   - dispatcher: the number of the dispatcher.

@@ -84,7 +84,7 @@ final class GatewayService: Service {
     return .notReady(obstacles)
   }
 
-  /// The lines in the body of `/readyz` about databases that are not served, providers that do not answer, and new credentials that are refused.
+  /// The lines in the body of `/readyz` about databases that are not served, providers that do not answer, and credentials that are refused.
   func remarks() async -> [String] {
     let supervisors = supervisors.withLock { $0 }
     guard !supervisors.isEmpty, await heartbeat.silentLoops().isEmpty else { return [] }

@@ -106,12 +106,13 @@ actor LaneAccounts {
           let account = former.accounts.first(where: { $0.kind == kind && $0.service == lane.service }),
           former.app.connectionSettings(kind) == app.connectionSettings(kind), !isOtherProject(account, app)
         {
+          account.board.describe(by: RefusalSentence.of(lane, in: app))
           return account
         }
         let made = try factory.make(kind, lane.service, for: app)
         return LaneAccount(
           kind: kind, service: lane.service, lane: made, shared: SharedProvider(made.provider),
-          board: LaneBoard(on: loop))
+          board: LaneBoard(on: loop, sentence: RefusalSentence.of(lane, in: app)))
       })
   }
 

@@ -79,6 +79,26 @@ extension ExpositionWriter {
         sample(lane.condition.circuit.word == state, ["app": app, "provider": provider, "state": state])
       }
     }
+    family(
+      "push_gateway_lane_refused", .gauge,
+      "1 while the provider refuses the lane's credentials, by what that concerns (all or some of its pushes, or new "
+        + "credentials that are not used yet) and the provider's reason")
+    for (counters, lane) in zip(snapshot.counters.lanes, snapshot.lanes) {
+      let (name, refusal) = (counters.name, lane.condition.refusal)
+      let labels = ReasonLabels.of(name.provider)
+      let reason = refusal.map {
+        ProviderReasons.oauth.contains($0.reason) ? $0.reason : labels.words[labels.index(of: $0.reason)]
+      }
+      for extent in LaneRefusal.Extent.allCases {
+        let isRefused = refusal?.extent == extent
+        sample(
+          isRefused,
+          [
+            "app": name.app, "provider": name.channel, "state": extent.rawValue,
+            "reason": isRefused ? reason ?? "" : "",
+          ])
+      }
+    }
     family("push_gateway_lane_throttled_seconds", .gauge, "Minimum time for which the lane sends nothing")
     each { sample($2.condition.wait.seconds, ["app": $0, "provider": $1]) }
   }

@@ -12,7 +12,7 @@ package enum Readiness: Equatable, Sendable {
 /// - `GET /livez`: 200 while the process answers and its event loops run, otherwise 503 with the names of those that do
 ///   not. For a supervisor that restarts the process.
 /// - `GET /readyz`: 200 while the gateway takes calls from the outbox, otherwise 503 with the reasons, one a line. For
-///   load balancers and rollouts. If a provider does not answer or refuses new credentials, the status is still 200 and a line
+///   load balancers and rollouts. If a provider does not answer or refuses credentials, the status is still 200 and a line
 ///   below `ready` says so: taking the replica away would not help, and every replica would be taken away at the same time.
 ///
 /// Both answer everyone, because probes cannot log in. The reasons name apps and parts of the gateway, so callers that

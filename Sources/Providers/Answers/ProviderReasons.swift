@@ -7,6 +7,10 @@ public enum ProviderReasons {
   public static let apns = APNsReasonTable.rows.map(\.reason)
   /// FCM's and Google's codes.
   public static let fcm = FCMReasonTable.rows.map(\.code)
+  /// The error codes with which a token endpoint refuses a service account: RFC 6749 §5.2.
+  public static let oauth = [
+    "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "unauthorized_client",
+  ]
   /// Expo's errors of tickets, receipts and requests, and the failures of libcurl.
   public static let expo =
     (ExpoReasonTable.tickets + ExpoReasonTable.receipts + ExpoReasonTable.requests).map(\.code)
@@ -22,6 +26,19 @@ public enum ProviderReasons {
       "ConnectionLost", SendPermit.lapsedReason, "MalformedAnswer", "NoConnection", "NotHedged", "NotSentInTime",
       "RefusedRepeatedly", "ShuttingDown", "TimedOut", "TooManyWaiting", "Withdrawn",
     ] + [400, 401, 403, 404, 405, 408, 413, 425, 429, 500, 502, 503, 504].map { "HTTP\($0)" }
+
+  /// The reasons that refuse credentials for some pushes of a lane: those of an environment of APNs, or of a platform whose
+  /// credentials are stored at FCM or Expo.
+  public static let ofSomeCredentials = Set(
+    APNsReasonTable.rows.filter { $0.meaning == .environment }.map(\.reason)
+      + FCMReasonTable.rows.filter { $0.scope == .platform }.map(\.code)
+      + (ExpoReasonTable.tickets + ExpoReasonTable.receipts).filter { $0.scope == .platform }.map(\.code))
+
+  /// The HTTP status that APNs or FCM gives with a reason; nil for the reasons of others.
+  public static func status(of reason: String) -> UInt16? {
+    APNsReasonTable.rows.first { $0.reason == reason }?.status
+      ?? FCMReasonTable.rows.first { $0.code == reason }?.status
+  }
 
   /// The reasons of GOAWAY frames: the error codes of RFC 9113 §7 that matter to us. All others are `other`.
   public static let goAways = [

@@ -32,7 +32,8 @@ enum FCMTokenExchange {
       }
       throw ProviderTokenError(
         "the token endpoint answered \(response.status) (\(code ?? "no error code"))"
-          + hint(status: response.status, code: code))
+          + hint(status: response.status, code: code),
+        refusal: [400, 401, 403, 404].contains(response.status) ? code : nil)
     }
     guard let json, let token = json.member("access_token").flatMap(json.string), !token.isEmpty,
       token.count <= tokenLengthMax, token.allSatisfy({ 0x21...0x7E ~= $0 }),

@@ -157,7 +157,8 @@ public actor FCMTokenSource: ProviderTokenSource {
       failures += 1
       failedAuthorization = authorization
       renewsAt = clock.now() + backoff.delay(afterFailures: failures, random: .random(in: .min ... .max))
-      answer = .failure(ProviderTokenError("no access token for \(account.clientEmail): \(error)"))
+      answer = .failure(
+        ProviderTokenError("no access token for \(account.clientEmail): \(error)", refusal: error.refusal))
     }
     timer?.cancel()
     let waiting = waiting

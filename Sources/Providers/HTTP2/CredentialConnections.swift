@@ -29,6 +29,12 @@ final class CredentialConnections {
     watchToken()
   }
 
+  /// Why they are refused; nil if they are not, as far as is known.
+  var refusal: String? {
+    if let refusal = token.refusal { return refusal }
+    if case .refused(let reason)? = verdict { return reason } else { return nil }
+  }
+
   /// Maximum number of requests in flight.
   var capacity: Int { pools.reduce(0) { $0 + $1.capacity } }
 

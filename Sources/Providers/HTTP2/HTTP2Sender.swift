@@ -118,6 +118,8 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     condition.hedged = hedgedCount
     condition.unanswered = unanswered.time(loop.now)
     condition.tokenIssuedAtMilliseconds = current.token.current?.issuedAtMilliseconds
+    condition.refusal = current.refusal
+    condition.isWithoutToken = current.token.refusal != nil
     condition.refusedCredentials = nextRefusal
     return condition
   }

@@ -19,7 +19,13 @@ public struct ProviderToken: Sendable, Equatable {
 /// Why there is no token. Contains no secret.
 public struct ProviderTokenError: Error, Sendable, CustomStringConvertible {
   public let description: String
-  public init(_ description: String) { self.description = description }
+  /// The error code with which the provider refuses the credentials; nil if it was not asked, or gave no such answer.
+  public let refusal: String?
+
+  public init(_ description: String, refusal: String? = nil) {
+    self.description = description
+    self.refusal = refusal
+  }
 }
 
 /// Returns the token to use now. One source serves all connections of a key. A source that keeps its token in the database serves

@@ -19,6 +19,8 @@ final class RenewingToken {
   /// Whether pushes may wait for a token. If not, requests to a source without one become rarer.
   var isAwaited = true
   private(set) var current: ProviderToken?
+  /// Why the provider grants no token; nil if there is one, or for another cause.
+  private(set) var refusal: String?
   /// The value of `authorization`.
   private(set) var authorization: [UInt8] = []
 
@@ -106,12 +108,14 @@ final class RenewingToken {
     switch answer {
     case .failure(let error):
       failures += 1
+      refusal = error.refusal
       // While it lasts, each line is followed by one after twice as many failures.
       if failures.nonzeroBitCount == 1 { logger.error("no provider token", metadata: ["error": "\(error)"]) }
       scheduleFetch(after: retryDelay)
       didFail?(error)
     case .success(let token):
       if token == refused, token != unwanted { return fetch() }  // refused while the fetch was under way
+      refusal = nil
       unreplaceableToken = token == unwanted ? token : nil
       refused = nil
       failures = unreplaceableToken == nil ? 0 : failures + 1

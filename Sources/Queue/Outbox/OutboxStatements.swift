@@ -165,7 +165,7 @@ enum OutboxStatements {
       select push.correct_environment($1, $2, $3) from patience
       """)
   static let reportLanes = PostgresStatement(
-    name: "report_lanes", sql: "select push.report_lanes($1, $2, $3, $4, $5, $6, $7, $8)")
+    name: "report_lanes", sql: "select push.report_lanes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
 
   static let currentToken = PostgresStatement(
     name: "current_token", sql: "select token, minted_at, expires_at from push.current_provider_token($1, $2)")

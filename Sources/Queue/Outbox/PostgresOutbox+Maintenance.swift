@@ -100,6 +100,8 @@ extension PostgresOutbox {
     parameters.append(conditions.map { Optional($0.circuit.word) })
     parameters.append(conditions.map { Int32(clamping: $0.wait.milliseconds) })
     parameters.append(conditions.map { Int32(clamping: $0.perSecond) })
+    parameters.append(conditions.map(\.refusal?.sentence))
+    parameters.append(conditions.map(\.refusal?.extent.rawValue))
     _ = try await perform(OutboxStatements.reportLanes, parameters)
   }
 

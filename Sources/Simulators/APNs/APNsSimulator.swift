@@ -29,6 +29,8 @@ public struct APNsSimulator: SimulatedService {
     public var topics: [String]
     /// Minimum number of seconds between two new provider tokens of a key (Apple: 20 minutes); nil disables the check.
     public var tokenUpdateInterval: Int64?
+    /// The only environment that the keys are made for; nil: both.
+    public var keyEnvironment: Environment?
 
     public init(
       environment: Environment, keys: [String: VerifyingKey], teamIDs: [String], topics: [String],
@@ -44,6 +46,7 @@ public struct APNsSimulator: SimulatedService {
 
   private let environment: Environment
   private let topics: [[UInt8]]
+  private let acceptsKeys: Bool
   private var tokens: ProviderTokenVerifier
   private var faults: FaultEngine
   private var serial: UInt64 = 0
@@ -51,6 +54,7 @@ public struct APNsSimulator: SimulatedService {
   public init(_ configuration: Configuration, faults: FaultPlan = FaultPlan()) {
     environment = configuration.environment
     topics = configuration.topics.map { Array($0.utf8) }
+    acceptsKeys = configuration.keyEnvironment.map { $0 == configuration.environment } ?? true
     tokens = ProviderTokenVerifier(
       keys: configuration.keys, teamIDs: configuration.teamIDs, updateInterval: configuration.tokenUpdateInterval)
     self.faults = FaultEngine(faults, for: .apns, environment: configuration.environment.rawValue)
@@ -133,6 +137,7 @@ public struct APNsSimulator: SimulatedService {
       guard connection.providerKeyID == keyID else {
         throw Refusal(.unrelatedKeyIdInToken, "the connection began with another key")
       }
+      guard acceptsKeys else { throw Refusal(.badEnvironmentKeyIdInToken, "the key is for the other environment") }
     }
   }
 
