@@ -18,6 +18,13 @@ package struct CommandFailure: Error, CustomStringConvertible {
     isConfiguration = false
   }
 
+  /// The configuration is wrong, for a reason that was printed.
+  package init(refused description: String) {
+    self.description = description
+    isTransient = false
+    isConfiguration = true
+  }
+
   package init(_ error: ConfigurationError) {
     description = error.description
     isTransient = false

@@ -9,5 +9,7 @@ package enum StandardOutput {
 }
 
 package enum StandardError {
-  package static func write(_ line: String) { FileHandle.standardError.write(Data((line + "\n").utf8)) }
+  package static func write(_ line: String, terminator: String = "\n") {
+    FileHandle.standardError.write(Data((line + terminator).utf8))
+  }
 }

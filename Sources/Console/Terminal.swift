@@ -16,6 +16,9 @@ package enum Terminal {
 
   package static var isInteractive: Bool { isatty(STDOUT_FILENO) == 1 }
 
+  /// Whether standard error is a terminal.
+  package static var showsErrors: Bool { isatty(STDERR_FILENO) == 1 }
+
   /// The size of the terminal; nil if standard output is not one. 80 × 24 if the terminal does not report a size.
   package static var size: Size? {
     guard isInteractive else { return nil }

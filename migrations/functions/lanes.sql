@@ -106,7 +106,8 @@ comment on function push.report_lanes is
   'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. '
   'Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in '
   'flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it '
-  'sends again, 0 or null: now; p_rate: requests in the last second; p_refusal, p_refused: push.lane_status.refusal and refused, null: from releases without them';
+  'sends again, 0 or null: now; p_rate: requests in the last second; '
+  'p_refusal, p_refused: push.lane_status.refusal and refused, null: from releases without them';
 
 create or replace function push.lane_conditions() returns table (
   lane smallint, window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz,

@@ -22,7 +22,7 @@ struct PushGateway: AsyncParsableCommand {
         push-gateway status
         push-gateway timeline CALL_ID
 
-      Exit codes: 0 done, 1 failed, 64 wrong usage, 78 wrong configuration.
+      Exit codes: 0 done, 1 failed, 64 wrong usage, 69 no answer (check-config --connect), 78 wrong configuration.
       """,
     version: GatewayVersion.current,
     subcommands: [

@@ -47,12 +47,18 @@ struct ProviderFactory {
   /// Where replicas share tokens.
   let tokenStores = TokenStores()
   private let logger: Logger
+  private let tokenStore: (@Sendable (ProviderKind) -> any SharedTokenStore)?
   private var tokenSources: [TokenSourceKey: SharedTokenSource] = [:]
   /// One proxy for all apps with the same proxy and credentials.
   private var proxies: [GatewayConfiguration.Proxy: HTTPProxy] = [:]
   private var tls: TLSContext?
 
-  init(caFile: String?, privacy: SecretFile.Privacy = .required, loop: EventLoop, logger: Logger) {
+  /// - Parameter tokenStore: where tokens of a provider are kept; nil: in `tokenStores`.
+  init(
+    caFile: String?, privacy: SecretFile.Privacy = .required, loop: EventLoop, logger: Logger,
+    tokenStore: (@Sendable (ProviderKind) -> any SharedTokenStore)? = nil
+  ) {
+    self.tokenStore = tokenStore
     self.caFile = caFile
     self.privacy = privacy
     self.loop = loop
@@ -226,7 +232,9 @@ struct ProviderFactory {
     let key = TokenSourceKey(identity: identity, proxy: proxy)
     if let source = tokenSources[key] { return source }
     let source = SharedTokenSource(
-      identity: identity, ageMin: ageMin, store: OutboxTokenStore(stores: tokenStores, provider: provider), mint: mint)
+      identity: identity, ageMin: ageMin,
+      store: tokenStore?(provider) ?? OutboxTokenStore(stores: tokenStores, provider: provider),
+      mint: mint)
     tokenSources[key] = source
     return source
   }
