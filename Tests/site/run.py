@@ -266,6 +266,7 @@ def detections(files, navigation, document):
     table = files[limits.PAGE]
     sees("a limit that the sources do not have", limits.faults(table.replace("| 1,000 | `push.call_fault`", "| 999 | `push.call_fault`")))
     sees("a time that the sources do not have", limits.faults(table.replace("250 ms doubling to 15 s", "250 ms doubling to 17 s")))
+    sees("a limit that nobody meets", limits.faults(table + "| new | 1,000 | `push.call_fault` |\n" * limits.ROWS_MAX))
     sees("a limit whose place is not there", limits.faults(table.replace("`LaneCircuit.Limits`", "`LaneCircuit.Borders`")))
     superseded = "docs/adr/0008-fallback-inside-settle.md"
     sees("a superseded ADR that does not say so", decision_faults({**files, superseded: "# 8. Title\n\n## Context\n"}))
