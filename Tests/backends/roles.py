@@ -203,7 +203,7 @@ STATEMENTS = {
     "select * from push.dead_among('default', '{fcm}', '{x}', '{now}')": {"gateway"},
     "select push.set_webhooks('{default}', '{hook.example}', '{other}', '{null}')": {"gateway"},
     "select push.claim_webhooks('{default}', '{other}', '{1}', '{1000}'), "
-    "push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), push.observe_webhooks()": {"gateway"},
+    "push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')": {"gateway"},
     "select push.trim_webhooks()": set(),
     "select * from push.look_up_api_key(1)": {"gateway"},
     "select * from push.good_api_keys(10)": {"gateway"},

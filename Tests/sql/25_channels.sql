@@ -34,9 +34,12 @@ create function pg_temp.owed(p_call text) returns text language sql as $$
 -- One list.
 select test.equal('each is known and has a form', (select count(*) from unnest(push.channels()) c
   where push.token_remedy(c, '!') ~ '^must be '), cardinality(push.channels())::bigint);
-select test.equal('push.is_recipient looks for each name that push.misnamed knows', (select string_agg(n, ' ') from pg_proc p
-  cross join lateral regexp_matches(p.prosrc, '\{(\w+(,\w+)*)\}', 'g') m(names) cross join lateral string_to_table(m.names[1], ',') n
-  where p.oid = 'push.misnamed'::regproc and push.is_recipient(jsonb_build_object('userId', 'u', n, repeat('ab', 32)))), null);
+select test.equal('names that are taken for those of members are known', (select string_agg(n, ' ') from unnest(push.recipient_members(true)) n
+  where push.is_recipient(jsonb_build_object('userId', 'u', n, repeat('ab', 32)))), null);
+select test.equal('and what each stands for', (select string_agg(m.member || m.count, ' ' order by m.member) from (
+  select m.member, count(*) from unnest(push.recipient_members(true)) n
+  cross join lateral push.misnamed(jsonb_build_object(n, repeat('ab', 32))) m group by 1) m),
+  'apnsToken3 fcmToken4 notificationEnabled3 pushToken6 voipPushToken6 webPushSubscription4');
 select test.equal('a payload''s size is checked for each', cardinality(push.size_faults(jsonb_build_object('callId', 'a', 'from',
   repeat('x', 9000)))), cardinality(push.channels()));
 select test.equal('platforms and their codes', (select string_agg(push.platform_code(p, null)::text, ' ') from unnest(

@@ -428,7 +428,8 @@ select pg_temp.trim() as trimmed \gset
 select test.equal('so are the oldest of more than 100,000', :'trimmed' || ' ' || (select dropped || ' ' || waiting from push.webhooks),
   '9 10 100000');
 select test.equal('the newest stay', (select count(*) from push.webhook_event where event = 'many-100009'), 1::bigint);
-select test.equal('metrics show it', (select format('%s %s %s', app, waiting, dropped) from push.observe_webhooks()), 'hooked 100000 10');
+select test.equal('metrics show it', (select string_agg(concat_ws(' ', what, app, value), ', ' order by what) from push.observe()
+  where what in ('webhook_waiting', 'webhook_dropped')), 'webhook_dropped hooked 10, webhook_waiting hooked 100000');
 select push.set_webhooks('{hooked}', '{null}', '{null}', '{null}');
 select test.equal('a replica without the webhook turns it off', (select state from push.webhooks), 'off');
 update push.webhook set on_until = clock_timestamp() - interval '1 ms';  -- It has just done so, however slow the machine is.
@@ -525,8 +526,8 @@ delete from push.origin where made_at = '-infinity';
 -- Rights.
 select test.equal('gateways have what they need, and no more', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks',
   'claim_webhooks', 'settle_webhooks',
-  'observe_webhooks', 'trim_webhooks']) f where has_function_privilege('push_gateway', (select p.oid from pg_proc p where p.proname = f), 'execute')),
-  'claim_webhooks observe_webhooks set_webhooks settle_webhooks');
+  'trim_webhooks']) f where has_function_privilege('push_gateway', (select p.oid from pg_proc p where p.proname = f), 'execute')),
+  'claim_webhooks set_webhooks settle_webhooks');
 select test.equal('operators, too', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks', 'claim_webhooks', 'pause_webhooks',
   'resume_webhooks',
   'resend_webhooks']) f where has_function_privilege('push_ops', (select p.oid from pg_proc p where p.proname = f), 'execute')),

@@ -28,7 +28,7 @@ drop function if exists push.find_call(text, text), push.void_unsent(bigint[], b
   push.hand_over(bigint, text), push.finish_erasures(int), push.erase_from_call(bigint, text, jsonb, bigint[]),
   push.register_app(text, int, int, boolean, text[], text, boolean), push.call_fault(text, text, text, jsonb, jsonb, int),
   push.report_lanes(int, smallint[], int[], int[], int[], text[], int[], int[]),
-  push.register_lane(text, text), push.dead_tokens(text, text[], text[], timestamptz[]),
+  push.register_lane(text, text), push.dead_tokens(text, text[], text[], timestamptz[]), push.recipient_members(),
   push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]),
   push.park(int, bigint[], int[], int[], int[], int[], text[], text[]),
   push.park(int, bigint[], int[], int[], int[], int[], text[], text[], text[]),

@@ -5,10 +5,6 @@
 -- compare what there is with what there should be, so they may run twice, late, or after a crash. "in (select ...)" is a hashed subplan
 -- here; a nested loop over the recipients of one call would cost the square of their number.
 
--- Of schemas between release 0.1.0 and this one, with other arguments or another result.
-drop function if exists push.pushes_of(bigint[]), push.bury(push.delivery[], int, text), push.void_reason(bigint, text),
-  push.void_unsent(bigint[]), push.mask(text);
-
 -- What a call has sent --------------------------------------------------------------------------------------------------
 
 -- outcome is null while the push is owed, and its provider has not accepted it. may_ring: it may have reached the phone. bypassed: its

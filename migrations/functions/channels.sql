@@ -74,28 +74,30 @@ create or replace function push.token_digests(p_provider text, p_token text) ret
 $$;
 comment on function push.token_digests is 'digests of the texts with which a token may be stored, for look-ups by the indexes on sha256(token)';
 
-create or replace function push.recipient_members() returns text[] language sql immutable parallel safe as $$
-  select '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
-    'missedCall}'::text[]
+create or replace function push.recipient_members(p_are_misnamed boolean default false) returns text[]
+language sql immutable parallel safe as $$
+  select case when p_are_misnamed
+    then '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip,apns_token,apnToken,apns,fcm_token,firebaseToken,firebase_token,fcm,'
+      'push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo,web_push_subscription,pushSubscription,push_subscription,'
+      'subscription,notification_enabled,notificationsEnabled,notifications_enabled}'
+    else '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
+      'missedCall}' end::text[]
 $$;
-comment on function push.recipient_members is 'the members that an object in recipients may have';
+comment on function push.recipient_members is
+  'the members that an object in recipients may have; p_are_misnamed: instead, names that backends give to some of them';
 
 -- A backend passes on a row of its own: then a phone would not ring, or one would whose owner has switched notifications off. What has such
 -- a name, and could be no token (a plan's name as subscription), is left alone.
 create or replace function push.misnamed(p_entry jsonb, out name text, out member text) language sql immutable parallel safe as $$
   select n.name, m.member
-  from (values
-    ('voipPushToken', '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'::text[]),
-    ('apnsToken', '{apns_token,apnToken,apns}'),
-    ('fcmToken', '{fcm_token,firebaseToken,firebase_token,fcm}'),
-    ('pushToken', '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'),
-    ('webPushSubscription', '{web_push_subscription,pushSubscription,push_subscription,subscription}'),
-    ('notificationEnabled', '{notification_enabled,notificationsEnabled,notifications_enabled}')) m(member, names)
-  cross join lateral unnest(m.names) n(name)
+  from unnest(push.recipient_members(true)) with ordinality n(name, i) cross join lateral (
+    select case when n.name like 'voip%' then 'voipPushToken' when n.name like 'apn%' then 'apnsToken'
+      when n.name ~ 'fcm|firebase' then 'fcmToken' when n.name ~* 'subscription' then 'webPushSubscription'
+      when n.name like 'notification%' then 'notificationEnabled' else 'pushToken' end) m(member)
   where coalesce(p_entry ->> m.member, '') = '' and case
     when m.member = 'notificationEnabled' then p_entry -> n.name not in ('true', 'null')
     else length(p_entry ->> n.name) >= 20 and (jsonb_typeof(p_entry -> n.name) in ('string', 'array') or p_entry -> n.name ? 'endpoint') end
-  limit 1
+  order by n.i limit 1
 $$;
 comment on function push.misnamed is
   'a token, or the switch that is off, that an entry has under another name (name), and not under its own (member); null: none';

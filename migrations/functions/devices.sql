@@ -216,17 +216,14 @@ select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token,
   d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
 from push.devices d;
 comment on view push.registered_devices is 'push.devices with the tokens masked';
-comment on column push.registered_devices.device is 'the token, masked';
 
 create or replace view push.dead_devices as
 select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
 from push.token_invalidations x;
 comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
-comment on column push.dead_devices.device is 'the token, masked';
 
 create or replace view push.quarantined_devices as
 select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
   q.quarantined_at
 from push.quarantined_tokens q;
 comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
-comment on column push.quarantined_devices.device is 'the token, masked';

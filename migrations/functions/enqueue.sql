@@ -164,7 +164,6 @@ comment on function push.accept is 'raises an error for a call with a fault, els
 
 -- An entry with tokens is one device. If its best token is dead, the next one is used. An entry that only names a user stands for the
 -- user's registered devices. is_guess: the platform is that of the channel.
-drop function if exists push.phones_of(text, boolean, text[], text[], jsonb);  -- of schemas between release 0.1.0 and this one
 create or replace function push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb)
 returns table (rank int, token text, environment smallint, platform smallint, locale text, registered_at timestamptz, is_guess boolean)
 language sql stable as $$
@@ -298,42 +297,6 @@ create or replace trigger fan_out after insert on push.outbox referencing new ta
 
 -- By one function -----------------------------------------------------------------------------------------------------
 
--- Usually nobody is skipped, which is quickly checked. One query for all calls of a statement: preparing it costs more than
--- running it.
-create or replace function push.calls_that_skip(p_outbox_ids bigint[]) returns setof bigint
-language plpgsql stable as $$
-begin
-  return query
-    select o.id
-    from unnest(p_outbox_ids) c(id)
-    cross join lateral (
-      select o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app) as providers
-      from push.outbox o where o.id = c.id offset 0
-    ) o
-    where exists (
-      select from jsonb_array_elements(o.recipients) e
-      -- What push.recipient_faults finds, and a token with blanks around it.
-      where not push.is_recipient(e)
-        or not push.is_token('apns', nullif(e ->> 'voipPushToken', ''))
-        or not push.is_token('apns', nullif(e ->> 'apnsToken', ''))
-        or not push.is_token('fcm', nullif(e ->> 'fcmToken', ''))
-        or not push.is_token('expo', nullif(e ->> 'pushToken', ''))
-        or e ->> 'webPushSubscription' <> '' and push.webpush_token(nullif(e ->> 'webPushSubscription', '')) is null
-        or e ->> 'platform' not in ('ios', 'android') and not (e ->> 'platform' = 'web' and e ? 'webPushSubscription')
-        or e ->> 'environment' not in ('production', 'sandbox', 'development')
-        or jsonb_typeof(e -> 'locale') not in ('string', 'null') or length(e ->> 'locale') > 64
-        or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
-        or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
-        or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
-        or jsonb_typeof(e) = 'object' and (e - push.recipient_members() <> '{}'
-          or not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
-          or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
-          or not push.serves(o.providers, 'webpush') and e ? 'webPushSubscription')
-    );
-end
-$$;
-comment on function push.calls_that_skip is 'those of the calls just enqueued of which push.skipped_recipients has something to tell';
-
 create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
   kind text default 'incoming_call', traceparent text default null
@@ -371,16 +334,12 @@ begin
       raise exception using errcode = '55R01', message = format('callId: call %s was %s before; it does not ring again', left(v_given, 128), v_over),
         hint = 'Each call that rings needs an id of its own.';
     end if;
-    -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
-    deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
-        and h.kind in (0, 3) and h.fallback_of is null)
-      + (select count(*) from push.delivery d
-        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
-  else
-    deliveries := (select count(*) from push.delivery d
-      where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   end if;
-  skipped := case when duplicate or exists (select from push.calls_that_skip(array[outbox_id]))
+  -- In one statement: a delivery that is settled meanwhile is counted once.
+  deliveries := (select count(*) from push.delivery d where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
+    + case when duplicate then (select count(*) from push.history h
+      where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null) else 0 end;
+  skipped := case when duplicate or exists (select from push.calls_that_skip s where s.id = enqueue_call.outbox_id)
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
@@ -412,8 +371,7 @@ returns table (n int, outbox_id bigint, deliveries int, skipped int, call_id tex
 language plpgsql security definer set search_path = push, pg_temp set lock_timeout = '20ms' as $$
 #variable_conflict use_column
 declare
-  v_made       jsonb;
-  v_is_limited boolean := pg_sequence_last_value('push.quota_id_seq') is not null;
+  v_made jsonb;
 begin
   begin
     with asked as materialized (
@@ -432,7 +390,7 @@ begin
         select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
           sum(case jsonb_typeof(a.recipients) when 'array' then jsonb_array_length(a.recipients) else 0 end) over w] as counts
         from asked a join push.quota q on q.app = a.app
-        where v_is_limited
+        where pg_sequence_last_value('push.quota_id_seq') is not null
         window w as (partition by a.app order by a.n)
       ) r
       where not push.has_room(r.app, r.counts)
@@ -465,12 +423,9 @@ begin
     return;
   end;
   return query
-    with skipping as materialized (
-      select c.id from push.calls_that_skip(array(select m.id from jsonb_to_recordset(v_made) m(id bigint))) c(id)
-    )
     select m.n, o.id,
       (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
-      case when o.id in (select s.id from skipping s)
+      case when exists (select from push.calls_that_skip s where s.id = o.id)
         then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
       o.call_id
     from jsonb_to_recordset(v_made) m(n int, id bigint)

@@ -76,7 +76,6 @@ comment on function push.add_counts is 'adds to the counts of an erasure. p_coun
 -- A token that two recipients share is one delivery, which belongs to the first of them. Without this, erasing the first would silence
 -- the second. The other user gets a delivery with a number of its own: a gateway may have the former one in its memory and end it,
 -- as the first user has declined. What people see is left alone if it may be on its way: they would see it twice.
-drop function if exists push.hand_over(push.outbox, text);  -- of schemas between release 0.1.0 and this one, with another result
 create or replace function push.hand_over(p_call push.outbox, p_user_id text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare

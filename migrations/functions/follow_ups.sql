@@ -72,10 +72,6 @@ comment on column push.history.platform is 'as push.delivery.platform';
 comment on column push.history.locale is 'language of visible texts';
 comment on column push.history.data is 'as push.delivery.data';
 
--- Of schemas between release 0.1.0 and this one.
-drop function if exists push.follow_up_again(), push.follow(push.noted[]), push.put_off(push.noted[], text), push.end_declined(bigint[]);
-drop type if exists push.noted;
-
 -- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four calls, and begins no
 -- more after a quarter of a second. The notes of a call are in one bite, so that thousands of declines of one call are one piece of work.
 --

@@ -16,15 +16,6 @@ $$;
 comment on function push.register_gateway is
   'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
 
-do $$
-begin
-  if not exists (select from pg_attribute a where a.attrelid = 'push.apps'::regclass and a.attname = 'message_text') then
-    alter table push.apps add column message_text boolean not null default false;
-  end if;
-end
-$$;
-comment on column push.apps.message_text is
-  'whether the text of a message may be in its payload, as text, and is shown; false: such a message is refused';
 comment on column push.outbox.payload is
   'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata '
   'optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata, '
@@ -55,9 +46,7 @@ begin
     on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
         at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
         voip_cancel = excluded.voip_cancel, message_text = excluded.message_text, updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel, a.message_text)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
-          excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
+      where to_jsonb(a) - 'updated_at' <> to_jsonb(excluded) - 'updated_at';
   perform push.register_lane(p_app, p.name, s.name)
     from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name) cross join lateral unnest(push.push_services(p.name)) s(name);
   perform push.configure_quota(p_app, p_quota, p_replica) where p_quota is not null;

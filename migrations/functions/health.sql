@@ -8,7 +8,6 @@ create or replace function push.first_few(p_names text[]) returns text language 
 $$;
 comment on function push.first_few is 'the first five of a list, and how many more there are; null: the list is null';
 
-drop function if exists push.schema_faults();  -- of schemas between release 0.1.0 and this one
 create or replace function push.health_of_server() returns table (item text, value text, state text, hint text)
 language sql stable as $$
   (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
@@ -163,7 +162,7 @@ language sql stable as $$
       where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
       union all
       select format('%s may not execute push.%s', r.role, p.proname)
-      from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
+      from push.role_rights r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
       join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
       where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
     ) f(fault)

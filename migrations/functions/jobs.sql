@@ -3,14 +3,6 @@
 -- one job by its interval. Two gateways may run the same job at once if a step takes longer than the interval: every job
 -- skips locked rows.
 
-do $$
-begin
-  if not exists (select from pg_attribute a where a.attrelid = 'push.job'::regclass and a.attname = 'done_at') then
-    alter table push.job add column done_at timestamptz not null default clock_timestamp();
-  end if;
-end
-$$;
-comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
 insert into push.job (name, every) values
   ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0

@@ -9,12 +9,7 @@ begin
     -- Nothing here rewrites the table: a transaction whose snapshot is older would find it empty, and its calls would be refused.
     alter table push.lane add column service text not null default '', add column channel text, drop constraint lane_app_provider,
       add constraint lane_app_provider_service unique (app, provider, service);
-    -- Only a version between two releases had such a lane.
-    update push.lane set service = 'google' where provider = 'webpush';
-    insert into push.lane (app, provider, service, paused, note, invalidation_held_at, invalidation_note)
-      select l.app, l.provider, s.name, l.paused, l.note, l.invalidation_held_at, l.invalidation_note
-      from push.lane l cross join unnest(push.push_services('webpush')) s(name) where l.provider = 'webpush' and s.name <> l.service;
-    update push.lane set channel = provider || case service when '' then '' else '/' || service end;
+    update push.lane set channel = provider;
     alter table push.lane add constraint lane_service_known check (service = any (push.push_services(provider)));
   end if;
 end
@@ -88,15 +83,13 @@ create or replace function push.report_lanes(
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return;
-  end if;
   insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
     throttled_until, refusal, refused)
   select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0), coalesce(r.rate, 0),
     r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms', left(r.refusal, 500), r.refused
   from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate, p_refusal, p_refused)
     r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate, refusal, refused)
+  where exists (select from push.gateways g where g.id = p_gateway and g.alive)
   on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
     in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
     throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp();
@@ -148,8 +141,6 @@ left join (
 comment on view push.lanes is
   'one app and provider, or one of the push services of browsers: what it may send, what it has sent, what is owed. '
   'push.pause_lane stops it and push.resume_lane starts it again';
-comment on column push.lanes.id is 'small number that deliveries carry';
-comment on column push.lanes.channel is 'provider and push service: apns, webpush/google';
 comment on column push.lanes.refusal is 'one sentence: why the provider refuses the credentials, and what to check; null: it does not';
 comment on column push.lanes.refused is
   'what refusal concerns: all pushes of the lane, some of them, or new credentials only, while the former ones are still used';
@@ -166,8 +157,6 @@ comment on column push.lanes.ready is
 comment on column push.lanes.waiting is 'deliveries that wait for their next attempt';
 comment on column push.lanes.claimed is 'deliveries that a replica holds';
 comment on column push.lanes.oldest_age is 'age of the oldest of these deliveries';
-comment on column push.lanes.invalidation_held_at is
-  'since this time dead tokens are quarantined instead of invalidated; push.resume_invalidation ends this';
 
 -- Pausing -------------------------------------------------------------------------------------------------------------
 
@@ -183,9 +172,8 @@ declare
   v_note   text;
   v_paused boolean;
 begin
-  perform from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update;
   select bool_or(l.paused), bool_or(l.paused <> p_paused), min(l.note) into v_paused, changed, v_note
-    from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel);
+    from (select l.* from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update) l;
   if v_paused is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),

@@ -23,8 +23,6 @@ $$;
 comment on function push.miss is
   'marks at most p_max calls as missed that still ring two seconds after their deadline. What follows is done by push.follow_up. Returns how many';
 
-drop function if exists push.alert_phones(text, jsonb, text[], text[], boolean);  -- of schemas between release 0.1.0 and this one
-
 -- A call is announced once: a call that has a missed call gets no other one.
 --
 -- Each user who has not declined gets one missed call, or by push.apps.missed_calls one for each phone, or none. So does one whose app could

@@ -42,8 +42,6 @@ comment on view push.summary is
   'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by '
   'the number of lanes are estimates, rounded to three digits (push.count_owed)';
 comment on column push.summary.provider is 'provider and push service: apns, webpush/google';
-comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
-comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next attempt)';
 comment on column push.summary.count is 'number of deliveries';
 comment on column push.summary.oldest_age is 'age of the oldest of them';
 comment on column push.summary.least_left is
@@ -81,12 +79,9 @@ comment on view push.stuck is
   'open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 '
   'ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines. push.summary '
   'counts everything that is owed';
-comment on column push.stuck.kind is 'invite, cancel, missed_call or notification';
-comment on column push.stuck.state is 'ready, claimed or waiting';
 comment on column push.stuck.why is 'what should have happened';
 comment on column push.stuck.age is 'time since it was enqueued, or since it was due';
 comment on column push.stuck."left" is 'time until its deadline; negative: past it';
-comment on column push.stuck.gateway is 'push.replicas.id of the replica that has it';
 
 -- The example is looked up once for each row shown; sorting all failures of an hour for it took a second.
 create or replace view push.failures as
@@ -111,9 +106,7 @@ cross join lateral (
 comment on view push.failures is
   'deliveries that failed or were late in the last hour, by reason, with the last of each as an example';
 comment on column push.failures.provider is 'provider and push service: apns, webpush/google';
-comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
 comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
-comment on column push.failures.reason is 'the reason, from the provider or from the gateway';
 comment on column push.failures.count is 'number of deliveries';
 comment on column push.failures.last_at is 'when the last of them was settled';
 comment on column push.failures.example_call_id is 'the call of the last one; push.timeline shows its events';
@@ -134,7 +127,6 @@ left join (
   select d.owner, sum(d.count)::bigint as claimed from push.count_owed() d where d.state = 1 group by d.owner
 ) d on d.owner = g.id;
 comment on view push.replicas is 'one row for each life of a gateway process: those that run, and those that ended lately';
-comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
 comment on column push.replicas.alive is
   'whether it runs, as far as is known: it has not ended, and its last heartbeat is less than 5 s old';
 comment on column push.replicas.silence is 'time since its last heartbeat; after 3 s the other replicas declare it dead';

@@ -126,9 +126,6 @@ comment on function push.count_on_meter is 'adds p_count, at least 1, to a meter
 
 -- Asking, refusing, counting --------------------------------------------------------------------------------------------
 
--- Of schemas between release 0.1.0 and this one.
-drop function if exists push.refuse_quota(push.quota, int, bigint), push.has_room(text, bigint[], boolean);
-
 -- 53Q01, or 22023 for more than the quota of a minute. A refusal is counted, and nothing else.
 create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false, p_is_full boolean default false)
 returns boolean
@@ -325,11 +322,9 @@ comment on function push.quota_uses(push.quota) is
 create or replace view push.quotas as
 select q.app, u.*, q.set_at, q.set_by, q.note from push.quota q cross join lateral push.quota_uses(q) u
 where not pg_is_in_recovery() and (u."limit" is not null or u.configured is not null) order by q.app, u.what;
-drop function if exists push.quota_uses();  -- of schemas between release 0.1.0 and this one
 comment on view push.quotas is
   'how much each app with a quota may enqueue in a minute, and how much it has; no rows if no app has one. push.set_quota '
   'changes a quota';
-comment on column push.quotas.app is 'name of the app';
 comment on column push.quotas.what is 'calls, notifications, or recipients (entries of recipients, of both)';
 comment on column push.quotas."limit" is 'number allowed in a minute';
 comment on column push.quotas.used is 'number enqueued in the last minute; an estimate, which also counts rolled back transactions';
@@ -337,6 +332,3 @@ comment on column push.quotas.refusals is 'statements of the app that were refus
 comment on column push.quotas.refused_at is 'the minute in which one was last refused; null: never';
 comment on column push.quotas.configured is 'the limit of the gateways'' configuration; null: none';
 comment on column push.quotas.set_to is 'the limit that push.set_quota has set, which overrides it; null: none';
-comment on column push.quotas.set_at is 'when push.set_quota was called; null: nothing is set';
-comment on column push.quotas.set_by is 'the login that called it';
-comment on column push.quotas.note is 'why, as given to push.set_quota';

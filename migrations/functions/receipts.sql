@@ -4,15 +4,6 @@
 -- Settled tickets are removed from their batch, and what is left of it is looked up again. Few batches are being looked
 -- up at a time, and an index finds those; tickets have no index.
 
-do $$
-begin
-  if not exists (select from pg_attribute a where a.attrelid = 'push.receipt_batch'::regclass and a.attname = 'tickets') then
-    alter table push.receipt_batch add tickets int generated always as (cardinality(ticket)) stored;
-  end if;
-end
-$$;
-comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';
-
 create or replace function push.claim_receipts(p_app text, p_max int, p_lease_ms int)
 returns table (ticket text, outbox_id bigint, n int, token text, sent_at timestamptz)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -86,10 +77,9 @@ begin
     order by r.id for update
   loop
     for v_gone in
-      select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason
-      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n) where t.ticket in (select unnest(p_ticket))
+      select t.*, r.reason from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n)
+      join unnest(p_ticket, p_reason) r(ticket, reason) on r.ticket = t.ticket and r.reason is not null
     loop
-      continue when v_gone.reason is null;
       with failed as (
         -- The hour allows for a wrong clock of a gateway.
         update push.history h set receipt_reason = v_gone.reason
@@ -150,18 +140,3 @@ $$;
 comment on function push.give_up_receipts is
   'deletes tickets whose receipts Expo no longer has, among the 1,000 batches that are due first. Returns how many tickets '
   'were deleted; their results stay unknown. p_app: the app';
-
-create or replace function push.erase_receipts(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_erased bigint := 0;
-  v_batch  push.receipt_batch;
-begin
-  for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
-    v_erased := v_erased + push.cut_receipts(v_batch, array(
-      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i));
-  end loop;
-  return v_erased;
-end
-$$;
-comment on function push.erase_receipts is 'deletes the tickets of these calls; for removing calls by hand, as it reads all batches';

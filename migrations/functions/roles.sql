@@ -4,52 +4,48 @@
 -- Roles ---------------------------------------------------------------------------------------------------------------
 
 -- What the roles may do, as GRANT names it.
-create or replace function push.role_rights() returns table (role text, "right" text)
-language plpgsql stable set search_path = push, pg_temp as $$
-declare
-  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
-  -- All columns of a call except payload and recipients, which contain tokens.
-  c_select constant text :=
-    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
-  c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-    'push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
-    'push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-    'push.own_shard, push.shard_map_number, push.new_call_id';
-begin
-  return query
-    select r, 'usage on schema push' from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r
-    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
-    union all values
-      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
-      -- No right to read or update push.outbox: see tenants.sql.
-      ('push_tenant', c_insert || ' on push.outbox'),
-      ('push_ops', c_select || ', select (voided) on push.outbox'),
-      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
-        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
-        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
-      ('push_ops', 'update (paused, note) on push.lanes'),
-      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
-        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
-        'push.overview, push.calls, push.epoch_ms, push.length_ms'),
-      ('push_keys', 'select on push.keys, push.apps'),
-      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
-      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
-        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
-        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
-        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
-        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
-        'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
-        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
-        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
-    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
-    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
-      where to_regclass('push.' || t) is not null;
-end
-$$;
-comment on function push.role_rights is 'the rights of the roles; for push.grant_roles and push.health';
+create or replace view push.role_rights as
+with c_insert(rights) as (values ('insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)')),
+-- All columns of a call except payload and recipients, which contain tokens.
+c_select(rights) as (
+  values ('select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)')),
+c_calls(rights) as (values ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
+  'push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
+  'push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+  'push.own_shard, push.shard_map_number, push.new_call_id'))
+select r.role, 'usage on schema push' as "right" from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r(role)
+union all select r.role, x.rights from c_calls x cross join unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r(role)
+union all values
+  ('push_enqueuer', (table c_insert) || ', update (state, answered_by, end_reason), ' || (table c_select) || ' on push.outbox'),
+  -- No right to read or update push.outbox: see tenants.sql.
+  ('push_tenant', (table c_insert) || ' on push.outbox'),
+  ('push_ops', (table c_select) || ', select (voided) on push.outbox'),
+  ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
+    'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
+    'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
+  ('push_ops', 'update (paused, note) on push.lanes'),
+  ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
+    'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+    'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+    'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
+    'push.overview, push.calls, push.epoch_ms, push.length_ms'),
+  ('push_keys', 'select on push.keys, push.apps'),
+  ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
+  ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
+    'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+    'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
+    'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
+    'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
+    'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+    'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+    'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, '
+    'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
+-- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
+union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
+  where to_regclass('push.' || t) is not null;
+comment on view push.role_rights is 'the rights of the roles; for push.grant_roles and push.health';
+comment on column push.role_rights.role is 'the role';
+comment on column push.role_rights."right" is 'what it may do, as GRANT names it';
 
 -- Roles belong to the whole cluster. A migration of another database may create them at the same moment, and the migrating
 -- role may lack the right to create roles. Then an administrator creates them and calls push.grant_roles again.
@@ -73,7 +69,7 @@ begin
     end;
   end loop;
   v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
-  for v_role, v_right in select r.role, r."right" from push.role_rights() r loop
+  for v_role, v_right in select r.role, r."right" from push.role_rights r loop
     continue when v_role = any (v_missing);
     execute format('grant %s to %I', v_right, v_role);
   end loop;
@@ -108,18 +104,22 @@ comment on function push.grant_dashboard is 'the same as push.grant_roles, under
 
 -- Comments ------------------------------------------------------------------------------------------------------------
 
--- A column of a view without a comment of its own has that of the column of a table that it shows under the same name.
+-- A column of a view without a comment of its own has that of the same name in push.deliveries, which has words for codes; else that of
+-- the column of a table that it shows under the same name.
 do $$
 declare
   v_comment text;
 begin
   for v_comment in
-    select format('comment on column push.%I.%I is %L', u.view_name, u.column_name, min(col_description(t.attrelid, t.attnum)))
-    from information_schema.view_column_usage u
-    join pg_attribute v on v.attrelid = format('push.%I', u.view_name)::regclass and v.attname = u.column_name
-    join pg_attribute t on t.attrelid = format('push.%I', u.table_name)::regclass and t.attname = u.column_name
-    where u.view_schema = 'push' and u.table_schema = 'push' and col_description(v.attrelid, v.attnum) is null
-    group by u.view_name, u.column_name
+    select format('comment on column push.%I.%I is %L', c.relname, v.attname,
+      coalesce(min(col_description(d.attrelid, d.attnum)), min(col_description(t.attrelid, t.attnum))))
+    from pg_class c join pg_attribute v on v.attrelid = c.oid and v.attnum > 0
+    left join pg_attribute d on d.attrelid = 'push.deliveries'::regclass and d.attname = v.attname
+    left join information_schema.view_column_usage u
+      on u.view_schema = 'push' and u.table_schema = 'push' and u.view_name = c.relname and u.column_name = v.attname
+    left join pg_attribute t on t.attrelid = to_regclass('push.' || u.table_name) and t.attname = u.column_name
+    where c.relnamespace = 'push'::regnamespace and c.relkind = 'v' and col_description(v.attrelid, v.attnum) is null
+    group by c.relname, v.attname
   loop
     execute v_comment;
   end loop;
@@ -161,7 +161,7 @@ begin
       (c_index, 'add_recipients, ring_newcomers, ring_unreached, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
         'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, cut_receipts, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
-      (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_uncompiled, 'observe, overview, put_away, timeline'),
       (c_walk, 'check_health, claimed_by, count_owed, dead_tokens, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, '
         'give_up_receipts, miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, '
         'take_tally, trim_webhooks'),
@@ -171,8 +171,6 @@ begin
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
       (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
-      -- Inside a statement that has the other settings.
-      ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
@@ -199,4 +197,3 @@ begin
   end loop;
 end
 $$;
-drop function if exists push.set_planner();  -- of schemas between release 0.1.0 and this one

@@ -153,10 +153,8 @@ begin
       select (v_left.call).app, u.user_id, (v_left.call).id from unnest(v_left.users) u(user_id)
       where not coalesce((v_left.call).declined ? u.user_id, false)
       on conflict do nothing;
-    if found then
-      insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
-        values ((v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s');
-    end if;
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+      select (v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s' where found;
     perform push.ring_newcomers(v_left.call, (
       select coalesce(jsonb_agg(e.entry), '[]') from jsonb_array_elements((v_left.call).recipients) e(entry)
       where push.entry_user(e.entry) = any (v_left.users)

@@ -29,8 +29,6 @@ comment on function push.places is
   'locks deliveries, and returns where they are stored: those that the gateway has under their leases, or with p_created_at all that nobody '
   'has locked; null: not found. Arguments: as for push.settle';
 
-drop function if exists push.end_accepted(tid[]);  -- of schemas between release 0.1.0 and this one
-
 -- One statement for the batch: deliveries go, their history is written with Expo's tickets, and calls that must be looked at are noted. It
 -- makes no invite and locks no call. A delivery is found by the ctid that it had when it was claimed, which saves an index look-up; its
 -- key is checked. The commit waits for the server's own disk (the session's synchronous_commit is local), so nobody has to remember what

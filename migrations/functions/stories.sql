@@ -42,7 +42,6 @@ left join push.lane l on l.id = h.lane
 -- A later call may have the id of one that was truncated, or lost by a fail-over.
 left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at;
 comment on view push.delivery_history is 'one finished push';
-comment on column push.delivery_history.kind is 'invite, cancel, missed_call or notification';
 comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
@@ -52,8 +51,6 @@ comment on column push.delivery_history.reason is
 comment on column push.delivery_history.finished_at is
   'when it was settled; a range on this column makes a query read few partitions';
 comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
-comment on column push.delivery_history.failures is
-  'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
 comment on column push.delivery_history.trace_id is 'the trace that the call belongs to, from push.outbox.traceparent';
 
 -- Whom a call skipped -------------------------------------------------------------------------------------------------

@@ -130,6 +130,12 @@ language sql stable security definer set search_path = push, pg_temp as $$
   union all
   select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
     from push.quotas u where u."limit" is not null
+  union all
+  select 'webhook_' || x.what, w.app, null, null, null, x.value::double precision
+    from push.webhooks w cross join lateral (values ('waiting', w.waiting), ('oldest', greatest(0, extract(epoch from w.oldest))),
+      ('failing', greatest(0, extract(epoch from clock_timestamp() - w.failing_since))), ('stopped', (w.state in ('paused', 'gone'))::int),
+      ('dropped', w.dropped)) x(what, value)
+    where w.state <> 'off' and x.value is not null
 $$;
 comment on function push.observe is
   'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane '
@@ -137,4 +143,5 @@ comment on function push.observe is
   'delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, '
   'receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys '
   'of the HTTP API with less than 30 days left), quota_calls, '
-  'quota_notifications and quota_recipients (the used part of a quota)';
+  'quota_notifications and quota_recipients (the used part of a quota); webhook_waiting and webhook_dropped (events), '
+  'webhook_oldest (age of the oldest) and webhook_failing (both in seconds), webhook_stopped (1: paused, or after 410)';

@@ -174,9 +174,7 @@ create or replace function push.is_recipient(p_entry jsonb) returns boolean lang
       -- "false" as a text may mean that the user wants no notifications.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
       -- The names of push.misnamed are looked for first, which is quick.
-      and not (p_entry ?| '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip,apns_token,apnToken,apns,fcm_token,firebaseToken,'
-        'firebase_token,fcm,push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo,web_push_subscription,pushSubscription,'
-        'push_subscription,subscription,notification_enabled,notificationsEnabled,notifications_enabled}' and push.misnamed(p_entry) is not null)
+      and not (p_entry ?| push.recipient_members(true) and push.misnamed(p_entry) is not null)
     else false
   end end
 $$;
@@ -296,6 +294,31 @@ language sql stable as $$
 $$;
 comment on function push.recipient_faults is 'parts of recipients that cannot be used, except in entries with notificationEnabled false';
 
+-- Usually nobody is skipped, which is quickly checked.
+create or replace view push.calls_that_skip as
+select o.id from push.outbox o
+cross join lateral (select (select a.providers from push.apps a where a.app = o.app) as providers offset 0) p
+where exists (
+  select from jsonb_array_elements(o.recipients) e
+  -- What push.recipient_faults finds, and a token with blanks around it.
+  where not push.is_recipient(e)
+    or not push.is_token('apns', nullif(e ->> 'voipPushToken', ''))
+    or not push.is_token('apns', nullif(e ->> 'apnsToken', ''))
+    or not push.is_token('fcm', nullif(e ->> 'fcmToken', ''))
+    or not push.is_token('expo', nullif(e ->> 'pushToken', ''))
+    or e ->> 'webPushSubscription' <> '' and push.webpush_token(nullif(e ->> 'webPushSubscription', '')) is null
+    or e ->> 'platform' not in ('ios', 'android') and not (e ->> 'platform' = 'web' and e ? 'webPushSubscription')
+    or e ->> 'environment' not in ('production', 'sandbox', 'development')
+    or jsonb_typeof(e -> 'locale') not in ('string', 'null') or length(e ->> 'locale') > 64
+    or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
+    or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
+    or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
+    or jsonb_typeof(e) = 'object' and (e - push.recipient_members() <> '{}'
+      or not push.serves(p.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
+      or not push.serves(p.providers, 'fcm') and e ? 'fcmToken' or not push.serves(p.providers, 'expo') and e ? 'pushToken'
+      or not push.serves(p.providers, 'webpush') and e ? 'webPushSubscription'));
+comment on view push.calls_that_skip is 'the calls of which push.skipped_recipients has something to tell, soon after they were enqueued';
+
 create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
 language plpgsql immutable as $$
 declare
@@ -358,8 +381,8 @@ comment on function push.refuse is 'raises the error for a fault; null: neither 
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
--- The CHECKs that list channels ask push.channels instead, so that a new channel needs no lock on a table, and the one of platforms has
--- web. They are replaced once; this comes late, because the locks are held until all functions are replaced. A CHECK of
+-- Columns of this release. And the CHECKs that list channels ask push.channels instead, so that a new channel needs no lock on a table, and
+-- the one of platforms has web. This is done once; it comes late, because the locks are held until all functions are replaced. A CHECK of
 -- a table with rows is not validated: the former one was narrower, and a scan would stop every registration meanwhile.
 do $$
 declare
@@ -379,12 +402,20 @@ begin
     where not exists (select from pg_constraint c
       where c.conrelid = format('push.%I', w.relation)::regclass and c.conname = w.name
         and pg_get_constraintdef(c.oid) ~ '\mchannels\(|''web''')
+    union all
+    select format('alter table push.%I add column %I %s', w.relation, w.name, w.definition)
+    from (values
+      ('apps', 'message_text', 'boolean not null default false'),
+      ('job', 'done_at', 'timestamptz not null default clock_timestamp()'),
+      ('receipt_batch', 'tickets', 'int generated always as (cardinality(ticket)) stored')
+    ) w(relation, name, definition)
+    where not exists (select from pg_attribute a where a.attrelid = format('push.%I', w.relation)::regclass and a.attname = w.name)
   loop
     execute v_change;
   end loop;
 end
 $$;
-
--- Of schemas between release 0.1.0 and this one.
-drop function if exists push.is_channel(text), push.is_platform(text), push.is_misnamed(jsonb), push.look_alikes(text),
-  push.text_fault(jsonb, text);
+comment on column push.apps.message_text is
+  'whether the text of a message may be in its payload, as text, and is shown; false: such a message is refused';
+comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
+comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';

@@ -33,11 +33,6 @@ create table if not exists push.webhook (
     'call.ended', 'call.missed', 'token.dead'] and cardinality(events) > 0),
   constraint webhook_failing check ((failing_since is null) = (failures = 0))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
--- Of schemas between release 0.1.0 and this one.
-alter table push.webhook add column if not exists on_until timestamptz not null default 'infinity', drop column if exists is_on cascade,
-  drop column if exists off_at cascade, drop column if exists lent_at cascade;
-drop function if exists push.wants_event, push.first_events,
-  push.note_webhook(text, text, boolean, boolean, int, int, boolean, int, text);
 -- So that the triggers find in one look-up whether any app has a webhook.
 create index if not exists webhook_on on push.webhook (on_until);
 comment on table push.webhook is
@@ -472,20 +467,6 @@ comment on column push.webhooks.state is
 comment on column push.webhooks.waiting is 'events that were not acknowledged yet';
 comment on column push.webhooks.oldest is 'age of the oldest of them';
 comment on column push.webhooks.replicas_differ is 'whether it is on although a replica has no webhook for the app';
-
-create or replace function push.observe_webhooks()
-returns table (app text, waiting double precision, oldest double precision, failing double precision, stopped double precision,
-  dropped double precision)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select w.app, w.waiting::double precision, coalesce(greatest(0, extract(epoch from w.oldest)), 0)::double precision,
-    coalesce(greatest(0, extract(epoch from clock_timestamp() - w.failing_since)), 0)::double precision,
-    (w.state in ('paused', 'gone'))::int::double precision, w.dropped::double precision
-  from push.webhooks w
-  where w.state <> 'off'
-$$;
-comment on function push.observe_webhooks is
-  'the gauges of webhooks for metrics, one row for each app with a webhook: events that wait, age of the oldest in seconds, '
-  'time since requests fail in seconds (0: the last one was acknowledged), 1 while it is paused or gone, events dropped';
 
 create or replace function push.check_webhook(p_app text) returns text
 language plpgsql stable set search_path = push, pg_temp as $$

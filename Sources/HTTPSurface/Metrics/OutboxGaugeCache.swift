@@ -22,10 +22,6 @@ package actor OutboxGaugeCache {
   private static let observe = PostgresStatement(
     name: "observe", sql: "select what, app, provider, kind, state, value from push.observe()")
 
-  private static let observeWebhooks = PostgresStatement(
-    name: "observe_webhooks", sql: "select app, waiting, oldest, failing, stopped, dropped from push.observe_webhooks()"
-  )
-
   /// A statement of its own: when the table of locks is full, `observe` fails.
   private static let lookAtLocks = PostgresStatement(name: "lock_table_used", sql: "select push.lock_table_used()")
 
@@ -75,9 +71,7 @@ package actor OutboxGaugeCache {
       lastLocks = (result.double(0, 0), loop.now)
     }
     if let result = try? await database.query(Self.observe) {
-      var sight = OutboxGauges(result)
-      if let result = try? await database.query(Self.observeWebhooks) { sight.add(webhooks: result) }
-      last = (sight, loop.now, loop.now - began)
+      last = (OutboxGauges(result), loop.now, loop.now - began)
     }
     timer.cancel()
     isLooking = false

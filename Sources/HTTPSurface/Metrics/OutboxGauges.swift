@@ -16,17 +16,7 @@ struct OutboxGauges: Sendable, Equatable {
   /// The names of the states of `push.delivery.state`, in the order of their numbers.
   static let states = ["ready", "claimed", "waiting"]
 
-  /// What the database shows of one app's webhook.
-  struct Webhook: Sendable, Equatable {
-    var waiting = 0.0
-    var oldestSeconds = 0.0
-    var failingSeconds = 0.0
-    var isStopped = false
-    var dropped = 0.0
-  }
-
   private(set) var values: [Key: Double] = [:]
-  private(set) var webhooks: [String: Webhook] = [:]
 
   init(_ result: PostgresResult) {
     for row in 0..<result.rowCount {
@@ -35,15 +25,6 @@ struct OutboxGauges: Sendable, Equatable {
         kind: result.isNull(row, 3) ? -1 : result.int16(row, 3),
         state: result.isNull(row, 4) ? -1 : result.int16(row, 4))
       values[key] = result.double(row, 5)
-    }
-  }
-
-  /// Adds the rows of `push.observe_webhooks`.
-  mutating func add(webhooks result: PostgresResult) {
-    for row in 0..<result.rowCount {
-      webhooks[result.text(row, 0)] = Webhook(
-        waiting: result.double(row, 1), oldestSeconds: result.double(row, 2), failingSeconds: result.double(row, 3),
-        isStopped: result.double(row, 4) > 0, dropped: result.double(row, 5))
     }
   }
 

@@ -150,20 +150,19 @@ extension ExpositionWriter {
         sample(sight.value("quota_\(kind)", app: app), ["app": app, "kind": kind])
       }
     }
-    let webhooks = apps.map { ($0, sight.webhooks[$0] ?? OutboxGauges.Webhook()) }
     family("push_gateway_webhook_waiting", .gauge, "Events that the app's receiver has not acknowledged yet")
-    for (app, webhook) in webhooks { sample(Int(webhook.waiting), ["app": app]) }
+    for app in apps { sample(Int(sight.value("webhook_waiting", app: app)), ["app": app]) }
     family("push_gateway_webhook_oldest_seconds", .gauge, "Age of the oldest of these events; 0 if there is none")
-    for (app, webhook) in webhooks { sample(webhook.oldestSeconds, ["app": app]) }
+    for app in apps { sample(sight.value("webhook_oldest", app: app), ["app": app]) }
     family(
       "push_gateway_webhook_failing_seconds", .gauge,
       "Time since the app's receiver acknowledges no event; 0 if it acknowledged the last one")
-    for (app, webhook) in webhooks { sample(webhook.failingSeconds, ["app": app]) }
+    for app in apps { sample(sight.value("webhook_failing", app: app), ["app": app]) }
     family("push_gateway_webhook_stopped", .gauge, "1 while an operator has paused the webhook, or after a 410")
-    for (app, webhook) in webhooks { sample(webhook.isStopped, ["app": app]) }
+    for app in apps { sample(sight.value("webhook_stopped", app: app) > 0, ["app": app]) }
     family(
       "push_gateway_webhook_dropped_total", .counter, "Events deleted without an acknowledgement, of all replicas")
-    for (app, webhook) in webhooks { sample(Int(webhook.dropped), ["app": app]) }
+    for app in apps { sample(Int(sight.value("webhook_dropped", app: app)), ["app": app]) }
     family("push_gateway_replicas_alive", .gauge, "Replicas whose heartbeat is current")
     sample(Int(sight.value("replicas_alive")))
   }

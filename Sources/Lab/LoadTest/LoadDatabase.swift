@@ -300,7 +300,13 @@ struct LoadDatabase: LoadSender {
 
   private static let deletions = [
     PostgresStatement(name: "loadtest_delete_1", sql: "delete from push.delivery where outbox_id = any($1)"),
-    PostgresStatement(name: "loadtest_delete_2", sql: "select push.erase_receipts($1)"),
+    PostgresStatement(
+      name: "loadtest_delete_2",
+      sql: """
+        select push.cut_receipts(r, array(
+          select i from unnest(r.outbox_id) with ordinality t(id, i) where t.id <> all ($1) order by i))
+        from (select r.* from push.receipt_batch r where r.outbox_id && $1 order by r.id for update) r
+        """),
     PostgresStatement(name: "loadtest_delete_3", sql: "delete from push.history where outbox_id = any($1)"),
     PostgresStatement(name: "loadtest_delete_4", sql: "delete from push.outbox where id = any($1)"),
   ]
