@@ -525,6 +525,43 @@ $$;
 
 COMMENT ON FUNCTION push.calls(p_call_id text) IS 'the calls with this id, at most one for each app, the latest five first. Each has the form of push.call, with its timeline. p_call_id: payload.callId';
 
+CREATE FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) RETURNS SETOF bigint
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+begin
+  return query
+    select o.id
+    from unnest(p_outbox_ids) c(id)
+    cross join lateral (
+      select o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app) as providers
+      from push.outbox o where o.id = c.id offset 0
+    ) o
+    where exists (
+      select from jsonb_array_elements(o.recipients) e
+      -- What push.recipient_faults finds, and a token with blanks around it.
+      where not push.is_recipient(e)
+        or not push.is_token('apns', nullif(e ->> 'voipPushToken', ''))
+        or not push.is_token('apns', nullif(e ->> 'apnsToken', ''))
+        or not push.is_token('fcm', nullif(e ->> 'fcmToken', ''))
+        or not push.is_token('expo', nullif(e ->> 'pushToken', ''))
+        or e ->> 'webPushSubscription' <> '' and push.webpush_token(nullif(e ->> 'webPushSubscription', '')) is null
+        or e ->> 'platform' not in ('ios', 'android') and not (e ->> 'platform' = 'web' and e ? 'webPushSubscription')
+        or e ->> 'environment' not in ('production', 'sandbox', 'development')
+        or jsonb_typeof(e -> 'locale') not in ('string', 'null') or length(e ->> 'locale') > 64
+        or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
+        or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
+        or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
+        or jsonb_typeof(e) = 'object' and (e - push.recipient_members() <> '{}'
+          or not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
+          or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
+          or not push.serves(o.providers, 'webpush') and e ? 'webPushSubscription')
+    );
+end
+$$;
+
+COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of the calls just enqueued of which push.skipped_recipients has something to tell';
+
 CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -1990,12 +2027,16 @@ begin
       raise exception using errcode = '55R01', message = format('callId: call %s was %s before; it does not ring again', left(v_given, 128), v_over),
         hint = 'Each call that rings needs an id of its own.';
     end if;
+    -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
+    deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
+        and h.kind in (0, 3) and h.fallback_of is null)
+      + (select count(*) from push.delivery d
+        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
+  else
+    deliveries := (select count(*) from push.delivery d
+      where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   end if;
-  -- In one statement: a delivery that is settled meanwhile is counted once.
-  deliveries := (select count(*) from push.delivery d where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
-    + case when duplicate then (select count(*) from push.history h
-      where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null) else 0 end;
-  skipped := case when duplicate or exists (select from push.calls_that_skip s where s.id = enqueue_call.outbox_id)
+  skipped := case when duplicate or exists (select from push.calls_that_skip(array[outbox_id]))
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
@@ -2014,7 +2055,8 @@ CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_
     AS $$
 #variable_conflict use_column
 declare
-  v_made jsonb;
+  v_made       jsonb;
+  v_is_limited boolean := pg_sequence_last_value('push.quota_id_seq') is not null;
 begin
   begin
     with asked as materialized (
@@ -2033,7 +2075,7 @@ begin
         select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
           sum(case jsonb_typeof(a.recipients) when 'array' then jsonb_array_length(a.recipients) else 0 end) over w] as counts
         from asked a join push.quota q on q.app = a.app
-        where pg_sequence_last_value('push.quota_id_seq') is not null
+        where v_is_limited
         window w as (partition by a.app order by a.n)
       ) r
       where not push.has_room(r.app, r.counts)
@@ -2066,9 +2108,12 @@ begin
     return;
   end;
   return query
+    with skipping as materialized (
+      select c.id from push.calls_that_skip(array(select m.id from jsonb_to_recordset(v_made) m(id bigint))) c(id)
+    )
     select m.n, o.id,
       (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
-      case when exists (select from push.calls_that_skip s where s.id = o.id)
+      case when o.id in (select s.id from skipping s)
         then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
       o.call_id
     from jsonb_to_recordset(v_made) m(n int, id bigint)
@@ -2278,6 +2323,25 @@ end
 $$;
 
 COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call, or declines it if it rings; it waits while something is owed';
+
+CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_erased bigint := 0;
+  v_batch  push.receipt_batch;
+begin
+  for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
+    v_erased := v_erased + push.cut_receipts(v_batch, array(
+      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i));
+  end loop;
+  return v_erased;
+end
+$$;
+
+COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the tickets of these calls; for removing calls by hand, as it reads all batches';
 
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3002,7 +3066,7 @@ begin
     end;
   end loop;
   v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
-  for v_role, v_right in select r.role, r."right" from push.role_rights r loop
+  for v_role, v_right in select r.role, r."right" from push.role_rights() r loop
     continue when v_role = any (v_missing);
     execute format('grant %s to %I', v_right, v_role);
   end loop;
@@ -3154,7 +3218,7 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
       where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
       union all
       select format('%s may not execute push.%s', r.role, p.proname)
-      from push.role_rights r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
+      from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
       join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
       where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
     ) f(fault)
@@ -3608,7 +3672,9 @@ CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
       -- "false" as a text may mean that the user wants no notifications.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
       -- The names of push.misnamed are looked for first, which is quick.
-      and not (p_entry ?| push.recipient_members(true) and push.misnamed(p_entry) is not null)
+      and not (p_entry ?| '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip,apns_token,apnToken,apns,fcm_token,firebaseToken,'
+        'firebase_token,fcm,push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo,web_push_subscription,pushSubscription,'
+        'push_subscription,subscription,notification_enabled,notificationsEnabled,notifications_enabled}' and push.misnamed(p_entry) is not null)
     else false
   end end
 $$;
@@ -3949,14 +4015,18 @@ CREATE FUNCTION push.misnamed(p_entry jsonb, OUT name text, OUT member text) RET
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select n.name, m.member
-  from unnest(push.recipient_members(true)) with ordinality n(name, i) cross join lateral (
-    select case when n.name like 'voip%' then 'voipPushToken' when n.name like 'apn%' then 'apnsToken'
-      when n.name ~ 'fcm|firebase' then 'fcmToken' when n.name ~* 'subscription' then 'webPushSubscription'
-      when n.name like 'notification%' then 'notificationEnabled' else 'pushToken' end) m(member)
+  from (values
+    ('voipPushToken', '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'::text[]),
+    ('apnsToken', '{apns_token,apnToken,apns}'),
+    ('fcmToken', '{fcm_token,firebaseToken,firebase_token,fcm}'),
+    ('pushToken', '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'),
+    ('webPushSubscription', '{web_push_subscription,pushSubscription,push_subscription,subscription}'),
+    ('notificationEnabled', '{notification_enabled,notificationsEnabled,notifications_enabled}')) m(member, names)
+  cross join lateral unnest(m.names) n(name)
   where coalesce(p_entry ->> m.member, '') = '' and case
     when m.member = 'notificationEnabled' then p_entry -> n.name not in ('true', 'null')
     else length(p_entry ->> n.name) >= 20 and (jsonb_typeof(p_entry -> n.name) in ('string', 'array') or p_entry -> n.name ? 'endpoint') end
-  order by n.i limit 1
+  limit 1
 $$;
 
 COMMENT ON FUNCTION push.misnamed(p_entry jsonb, OUT name text, OUT member text) IS 'a token, or the switch that is off, that an entry has under another name (name), and not under its own (member); null: none';
@@ -4296,15 +4366,23 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   union all
   select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
     from push.quotas u where u."limit" is not null
-  union all
-  select 'webhook_' || x.what, w.app, null, null, null, x.value::double precision
-    from push.webhooks w cross join lateral (values ('waiting', w.waiting), ('oldest', greatest(0, extract(epoch from w.oldest))),
-      ('failing', greatest(0, extract(epoch from clock_timestamp() - w.failing_since))), ('stopped', (w.state in ('paused', 'gone'))::int),
-      ('dropped', w.dropped)) x(what, value)
-    where w.state <> 'off' and x.value is not null
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota); webhook_waiting and webhook_dropped (events), webhook_oldest (age of the oldest) and webhook_failing (both in seconds), webhook_stopped (1: paused, or after 410)';
+COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota)';
+
+CREATE FUNCTION push.observe_webhooks() RETURNS TABLE(app text, waiting double precision, oldest double precision, failing double precision, stopped double precision, dropped double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  select w.app, w.waiting::double precision, coalesce(greatest(0, extract(epoch from w.oldest)), 0)::double precision,
+    coalesce(greatest(0, extract(epoch from clock_timestamp() - w.failing_since)), 0)::double precision,
+    (w.state in ('paused', 'gone'))::int::double precision, w.dropped::double precision
+  from push.webhooks w
+  where w.state <> 'off'
+$$;
+
+COMMENT ON FUNCTION push.observe_webhooks() IS 'the gauges of webhooks for metrics, one row for each app with a webhook: events that wait, age of the oldest in seconds, time since requests fail in seconds (0: the last one was acknowledged), 1 while it is paused or gone, events dropped';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
@@ -4365,8 +4443,9 @@ declare
   v_note   text;
   v_paused boolean;
 begin
+  perform from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update;
   select bool_or(l.paused), bool_or(l.paused <> p_paused), min(l.note) into v_paused, changed, v_note
-    from (select l.* from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update) l;
+    from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel);
   if v_paused is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
@@ -5197,18 +5276,14 @@ $$;
 
 COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: it has none that can be used';
 
-CREATE FUNCTION push.recipient_members(p_are_misnamed boolean DEFAULT false) RETURNS text[]
+CREATE FUNCTION push.recipient_members() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case when p_are_misnamed
-    then '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip,apns_token,apnToken,apns,fcm_token,firebaseToken,firebase_token,fcm,'
-      'push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo,web_push_subscription,pushSubscription,push_subscription,'
-      'subscription,notification_enabled,notificationsEnabled,notifications_enabled}'
-    else '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
-      'missedCall}' end::text[]
+  select '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
+    'missedCall}'::text[]
 $$;
 
-COMMENT ON FUNCTION push.recipient_members(p_are_misnamed boolean) IS 'the members that an object in recipients may have; p_are_misnamed: instead, names that backends give to some of them';
+COMMENT ON FUNCTION push.recipient_members() IS 'the members that an object in recipients may have';
 
 CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5297,7 +5372,9 @@ begin
     on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
         at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
         voip_cancel = excluded.voip_cancel, message_text = excluded.message_text, updated_at = clock_timestamp()
-      where to_jsonb(a) - 'updated_at' <> to_jsonb(excluded) - 'updated_at';
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel, a.message_text)
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
+          excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
   perform push.register_lane(p_app, p.name, s.name)
     from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name) cross join lateral unnest(push.push_services(p.name)) s(name);
   perform push.configure_quota(p_app, p_quota, p_replica) where p_quota is not null;
@@ -5397,13 +5474,15 @@ CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window
     SET enable_seqscan TO 'off'
     AS $$
 begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
   insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
     throttled_until)
   select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
     coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
   from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
     r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
-  where exists (select from push.gateways g where g.id = p_gateway and g.alive)
   on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
     in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
     throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
@@ -5846,8 +5925,10 @@ begin
       select (v_left.call).app, u.user_id, (v_left.call).id from unnest(v_left.users) u(user_id)
       where not coalesce((v_left.call).declined ? u.user_id, false)
       on conflict do nothing;
-    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
-      select (v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s' where found;
+    if found then
+      insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+        values ((v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s');
+    end if;
     perform push.ring_newcomers(v_left.call, (
       select coalesce(jsonb_agg(e.entry), '[]') from jsonb_array_elements((v_left.call).recipients) e(entry)
       where push.entry_user(e.entry) = any (v_left.users)
@@ -5857,6 +5938,56 @@ end
 $$;
 
 COMMENT ON FUNCTION push.ring_unreached(p_calls bigint[]) IS 'rings the devices that users have registered whom these calls have not reached, and notes such users. p_calls: calls that are locked';
+
+CREATE FUNCTION push.role_rights() RETURNS TABLE(role text, "right" text)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
+  -- All columns of a call except payload and recipients, which contain tokens.
+  c_select constant text :=
+    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
+  c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
+    'push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
+    'push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+    'push.own_shard, push.shard_map_number, push.new_call_id';
+begin
+  return query
+    select r, 'usage on schema push' from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r
+    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
+    union all values
+      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
+      -- No right to read or update push.outbox: see tenants.sql.
+      ('push_tenant', c_insert || ' on push.outbox'),
+      ('push_ops', c_select || ', select (voided) on push.outbox'),
+      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
+        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
+        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'),
+      ('push_ops', 'update (paused, note) on push.lanes'),
+      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
+        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
+        'push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'),
+      ('push_keys', 'select on push.keys, push.apps'),
+      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
+      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
+        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
+        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
+        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
+        'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
+        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
+    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
+    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
+      where to_regclass('push.' || t) is not null;
+end
+$$;
+
+COMMENT ON FUNCTION push.role_rights() IS 'the rights of the roles; for push.grant_roles and push.health';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6098,9 +6229,10 @@ begin
     order by r.id for update
   loop
     for v_gone in
-      select t.*, r.reason from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n)
-      join unnest(p_ticket, p_reason) r(ticket, reason) on r.ticket = t.ticket and r.reason is not null
+      select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason
+      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n) where t.ticket in (select unnest(p_ticket))
     loop
+      continue when v_gone.reason is null;
       with failed as (
         -- The hour allows for a wrong clock of a gateway.
         update push.history h set receipt_reason = v_gone.reason
@@ -7198,73 +7330,6 @@ COMMENT ON COLUMN push.call_key.call_id IS 'push.outbox.call_id';
 
 COMMENT ON COLUMN push.call_key.app IS 'push.outbox.app';
 
-CREATE VIEW push.calls_that_skip AS
- SELECT o.id
-   FROM (push.outbox o
-     CROSS JOIN LATERAL ( SELECT ( SELECT a.providers
-                   FROM push.apps a
-                  WHERE (a.app = o.app)) AS providers
-         OFFSET 0) p)
-  WHERE (EXISTS ( SELECT
-           FROM jsonb_array_elements(o.recipients) e(value)
-          WHERE ((NOT push.is_recipient(e.value)) OR (NOT push.is_token('apns'::text, NULLIF((e.value ->> 'voipPushToken'::text), ''::text))) OR (NOT push.is_token('apns'::text, NULLIF((e.value ->> 'apnsToken'::text), ''::text))) OR (NOT push.is_token('fcm'::text, NULLIF((e.value ->> 'fcmToken'::text), ''::text))) OR (NOT push.is_token('expo'::text, NULLIF((e.value ->> 'pushToken'::text), ''::text))) OR (((e.value ->> 'webPushSubscription'::text) <> ''::text) AND (push.webpush_token(NULLIF((e.value ->> 'webPushSubscription'::text), ''::text)) IS NULL)) OR (((e.value ->> 'platform'::text) <> ALL (ARRAY['ios'::text, 'android'::text])) AND (NOT (((e.value ->> 'platform'::text) = 'web'::text) AND (e.value ? 'webPushSubscription'::text)))) OR ((e.value ->> 'environment'::text) <> ALL (ARRAY['production'::text, 'sandbox'::text, 'development'::text])) OR (jsonb_typeof((e.value -> 'locale'::text)) <> ALL (ARRAY['string'::text, 'null'::text])) OR (length((e.value ->> 'locale'::text)) > 64) OR (jsonb_typeof((e.value -> 'missedCall'::text)) <> ALL (ARRAY['boolean'::text, 'null'::text])) OR (((e.value -> 'data'::text) <> ALL (ARRAY['null'::jsonb, '{}'::jsonb])) AND (push.recipient_data(e.value) IS NULL)) OR (NOT (EXISTS ( SELECT
-                   FROM push.delivery d
-                  WHERE ((d.outbox_id = o.id) AND (d.user_id = push.entry_user(e.value)))))) OR ((jsonb_typeof(e.value) = 'object'::text) AND (((e.value - push.recipient_members()) <> '{}'::jsonb) OR ((NOT push.serves(p.providers, 'apns'::text)) AND (e.value ?| '{voipPushToken,apnsToken}'::text[])) OR ((NOT push.serves(p.providers, 'fcm'::text)) AND (e.value ? 'fcmToken'::text)) OR ((NOT push.serves(p.providers, 'expo'::text)) AND (e.value ? 'pushToken'::text)) OR ((NOT push.serves(p.providers, 'webpush'::text)) AND (e.value ? 'webPushSubscription'::text)))))));
-
-COMMENT ON VIEW push.calls_that_skip IS 'the calls of which push.skipped_recipients has something to tell, soon after they were enqueued';
-
-COMMENT ON COLUMN push.calls_that_skip.id IS 'number of the call; unique, but not in order of insertion';
-
-CREATE TABLE push.token_invalidations (
-    id bigint NOT NULL,
-    app text NOT NULL,
-    provider text NOT NULL,
-    token text NOT NULL,
-    user_id text,
-    reason text NOT NULL,
-    invalidated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT token_invalidations_provider_known CHECK ((provider = ANY (push.channels())))
-);
-
-COMMENT ON TABLE push.token_invalidations IS 'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
-
-COMMENT ON COLUMN push.token_invalidations.id IS 'number of the row';
-
-COMMENT ON COLUMN push.token_invalidations.app IS 'app the token belonged to';
-
-COMMENT ON COLUMN push.token_invalidations.provider IS 'apns, fcm or another of push.channels()';
-
-COMMENT ON COLUMN push.token_invalidations.token IS 'the dead token';
-
-COMMENT ON COLUMN push.token_invalidations.user_id IS 'whose token it was, as far as known';
-
-COMMENT ON COLUMN push.token_invalidations.reason IS 'what the provider said';
-
-COMMENT ON COLUMN push.token_invalidations.invalidated_at IS 'since when it is dead';
-
-CREATE VIEW push.dead_devices AS
- SELECT x.app,
-    x.provider,
-    x.user_id,
-    (("left"(x.token, 4) || '…'::text) || "right"(x.token, 4)) AS device,
-    x.reason,
-    x.invalidated_at
-   FROM push.token_invalidations x;
-
-COMMENT ON VIEW push.dead_devices IS 'push.token_invalidations with the tokens masked';
-
-COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
-
-COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or another of push.channels()';
-
-COMMENT ON COLUMN push.dead_devices.user_id IS 'whose token it was, as far as known';
-
-COMMENT ON COLUMN push.dead_devices.device IS 'the token, masked: its first and last four characters';
-
-COMMENT ON COLUMN push.dead_devices.reason IS 'what the provider said';
-
-COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'since when it is dead';
-
 CREATE TABLE push.lane (
     id smallint NOT NULL,
     app text NOT NULL,
@@ -7477,6 +7542,109 @@ COMMENT ON COLUMN push.delivery_history.receipt_reason IS 'what Expo''s receipt 
 
 COMMENT ON COLUMN push.delivery_history.trace_id IS 'the trace that the call belongs to, from push.outbox.traceparent';
 
+CREATE VIEW push.calls AS
+ SELECT o.id,
+    o.app,
+    o.call_id,
+    o.kind,
+    o.created_at,
+    o.state AS outcome,
+    o.end_reason,
+    o.ended_at,
+    o.answered_by,
+    ARRAY( SELECT push.entry_user(r.value) AS entry_user
+           FROM jsonb_array_elements(o.recipients) r(value)
+          WHERE (push.entry_user(r.value) IS NOT NULL)) AS users,
+    ARRAY( SELECT DISTINCT concat_ws(' '::text, p.state, p.reason) AS concat_ws
+           FROM ( SELECT d.kind,
+                    d.state,
+                    d.last_reason AS reason
+                   FROM push.deliveries d
+                  WHERE (d.outbox_id = o.id)
+                UNION ALL
+                 SELECT h.kind,
+                    h.outcome,
+                    COALESCE(h.receipt_reason, h.reason) AS "coalesce"
+                   FROM push.delivery_history h
+                  WHERE ((h.outbox_id = o.id) AND (h.finished_at >= o.created_at))) p
+          WHERE (p.kind = ANY (ARRAY['invite'::text, 'notification'::text]))
+          ORDER BY (concat_ws(' '::text, p.state, p.reason))) AS pushes
+   FROM push.outbox o;
+
+COMMENT ON VIEW push.calls IS 'one call, or one notification; for searches, which should name a time: select * from push.calls where created_at > now() - interval ''1 hour'' and ''ana'' = any (users) order by created_at desc limit 20';
+
+COMMENT ON COLUMN push.calls.id IS 'number of the call; unique, but not in order of insertion';
+
+COMMENT ON COLUMN push.calls.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
+
+COMMENT ON COLUMN push.calls.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
+
+COMMENT ON COLUMN push.calls.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
+
+COMMENT ON COLUMN push.calls.created_at IS 'when it was enqueued, by the database''s clock';
+
+COMMENT ON COLUMN push.calls.outcome IS 'ringing, answered, ended or missed: push.outbox.state';
+
+COMMENT ON COLUMN push.calls.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
+
+COMMENT ON COLUMN push.calls.ended_at IS 'when the state ceased to be ringing; null while it rings';
+
+COMMENT ON COLUMN push.calls.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
+
+COMMENT ON COLUMN push.calls.users IS 'the ids of the users that recipients names, also of those that were skipped';
+
+COMMENT ON COLUMN push.calls.pushes IS 'what became of its invites or notifications, each once: ready, claimed, waiting or the outcome, with the reason. Empty: nobody had a device, or the history has been dropped';
+
+CREATE TABLE push.token_invalidations (
+    id bigint NOT NULL,
+    app text NOT NULL,
+    provider text NOT NULL,
+    token text NOT NULL,
+    user_id text,
+    reason text NOT NULL,
+    invalidated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT token_invalidations_provider_known CHECK ((provider = ANY (push.channels())))
+);
+
+COMMENT ON TABLE push.token_invalidations IS 'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
+
+COMMENT ON COLUMN push.token_invalidations.id IS 'number of the row';
+
+COMMENT ON COLUMN push.token_invalidations.app IS 'app the token belonged to';
+
+COMMENT ON COLUMN push.token_invalidations.provider IS 'apns, fcm or another of push.channels()';
+
+COMMENT ON COLUMN push.token_invalidations.token IS 'the dead token';
+
+COMMENT ON COLUMN push.token_invalidations.user_id IS 'whose token it was, as far as known';
+
+COMMENT ON COLUMN push.token_invalidations.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.token_invalidations.invalidated_at IS 'since when it is dead';
+
+CREATE VIEW push.dead_devices AS
+ SELECT x.app,
+    x.provider,
+    x.user_id,
+    (("left"(x.token, 4) || '…'::text) || "right"(x.token, 4)) AS device,
+    x.reason,
+    x.invalidated_at
+   FROM push.token_invalidations x;
+
+COMMENT ON VIEW push.dead_devices IS 'push.token_invalidations with the tokens masked';
+
+COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
+
+COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or another of push.channels()';
+
+COMMENT ON COLUMN push.dead_devices.user_id IS 'whose token it was, as far as known';
+
+COMMENT ON COLUMN push.dead_devices.device IS 'the token, masked';
+
+COMMENT ON COLUMN push.dead_devices.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'since when it is dead';
+
 CREATE TABLE push.devices (
     id bigint NOT NULL,
     user_id text NOT NULL,
@@ -7602,7 +7770,7 @@ COMMENT ON COLUMN push.failures.kind IS 'invite, cancel, missed_call or notifica
 
 COMMENT ON COLUMN push.failures.outcome IS 'delivered_late, expired (never sent in time) or dead (failed)';
 
-COMMENT ON COLUMN push.failures.reason IS 'why it was not delivered, in the provider''s word or ours';
+COMMENT ON COLUMN push.failures.reason IS 'the reason, from the provider or from the gateway';
 
 COMMENT ON COLUMN push.failures.count IS 'number of deliveries';
 
@@ -7916,13 +8084,13 @@ COMMENT ON COLUMN push.lanes.claimed IS 'deliveries that a replica holds';
 
 COMMENT ON COLUMN push.lanes.oldest_age IS 'age of the oldest of these deliveries';
 
-COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
+COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since this time dead tokens are quarantined instead of invalidated; push.resume_invalidation ends this';
 
 COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
 
 COMMENT ON COLUMN push.lanes.updated_at IS 'when the row last changed';
 
-COMMENT ON COLUMN push.lanes.channel IS 'provider and service: apns, webpush/google';
+COMMENT ON COLUMN push.lanes.channel IS 'provider and push service: apns, webpush/google';
 
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -8030,7 +8198,7 @@ COMMENT ON COLUMN push.quarantined_devices.provider IS 'apns, fcm or another of 
 
 COMMENT ON COLUMN push.quarantined_devices.user_id IS 'whose token it is, as far as known';
 
-COMMENT ON COLUMN push.quarantined_devices.device IS 'the token, masked: its first and last four characters';
+COMMENT ON COLUMN push.quarantined_devices.device IS 'the token, masked';
 
 COMMENT ON COLUMN push.quarantined_devices.reason IS 'what the provider said';
 
@@ -8137,11 +8305,11 @@ COMMENT ON COLUMN push.registered_devices.app IS 'app the token belongs to';
 
 COMMENT ON COLUMN push.registered_devices.provider IS 'apns, fcm or another of push.channels()';
 
-COMMENT ON COLUMN push.registered_devices.device IS 'the token, masked: its first and last four characters';
+COMMENT ON COLUMN push.registered_devices.device IS 'the token, masked';
 
 COMMENT ON COLUMN push.registered_devices.voip IS 'apns only: true for a PushKit token, false for an ordinary alert token';
 
-COMMENT ON COLUMN push.registered_devices.environment IS 'production or sandbox';
+COMMENT ON COLUMN push.registered_devices.environment IS 'apns only: production or sandbox';
 
 COMMENT ON COLUMN push.registered_devices.platform IS 'ios, android, web or unknown (null)';
 
@@ -8185,7 +8353,7 @@ CREATE VIEW push.replicas AS
 
 COMMENT ON VIEW push.replicas IS 'one row for each life of a gateway process: those that run, and those that ended lately';
 
-COMMENT ON COLUMN push.replicas.id IS 'identity of this life: the owner of what it claims';
+COMMENT ON COLUMN push.replicas.id IS 'number of this life, as in push.deliveries.gateway';
 
 COMMENT ON COLUMN push.replicas.name IS 'host or pod name, for people';
 
@@ -8218,42 +8386,6 @@ COMMENT ON COLUMN push.ring_reports.outbox_id IS 'the call: push.outbox.id';
 COMMENT ON COLUMN push.ring_reports.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.ring_reports.rang_at IS 'when the first report came';
-
-CREATE VIEW push.role_rights AS
- WITH c_insert(rights) AS (
-         VALUES ('insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)'::text)
-        ), c_select(rights) AS (
-         VALUES ('select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)'::text)
-        ), c_calls(rights) AS (
-         VALUES ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id'::text)
-        )
- SELECT r.role,
-    'usage on schema push'::text AS "right"
-   FROM unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r(role)
-UNION ALL
- SELECT r.role,
-    x.rights AS "right"
-   FROM (c_calls x
-     CROSS JOIN unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r(role))
-UNION ALL
- SELECT "*VALUES*".column1 AS role,
-    "*VALUES*".column2 AS "right"
-   FROM (VALUES ('push_enqueuer'::text,(((( SELECT c_insert.rights
-           FROM c_insert) || ', update (state, answered_by, end_reason), '::text) || ( SELECT c_select.rights
-           FROM c_select)) || ' on push.outbox'::text)), ('push_tenant'::text,(( SELECT c_insert.rights
-           FROM c_insert) || ' on push.outbox'::text)), ('push_ops'::text,(( SELECT c_select.rights
-           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
-UNION ALL
- SELECT 'push_gateway'::text AS role,
-    ('select on push.'::text || t.t) AS "right"
-   FROM unnest('{schema_migration,schema_functions}'::text[]) t(t)
-  WHERE (to_regclass(('push.'::text || t.t)) IS NOT NULL);
-
-COMMENT ON VIEW push.role_rights IS 'the rights of the roles; for push.grant_roles and push.health';
-
-COMMENT ON COLUMN push.role_rights.role IS 'the role';
-
-COMMENT ON COLUMN push.role_rights."right" IS 'what it may do, as GRANT names it';
 
 CREATE TABLE push.shard_here (
     is_present boolean DEFAULT true NOT NULL,
@@ -8479,7 +8611,7 @@ COMMENT ON COLUMN push.stuck.kind IS 'invite, cancel, missed_call or notificatio
 
 COMMENT ON COLUMN push.stuck.user_id IS 'the backend''s id of the user';
 
-COMMENT ON COLUMN push.stuck.state IS 'ready, claimed (a gateway has it) or waiting (until due_at)';
+COMMENT ON COLUMN push.stuck.state IS 'ready, claimed or waiting';
 
 COMMENT ON COLUMN push.stuck.why IS 'what should have happened';
 
@@ -8489,7 +8621,7 @@ COMMENT ON COLUMN push.stuck."left" IS 'time until its deadline; negative: past 
 
 COMMENT ON COLUMN push.stuck.last_reason IS 'why the last try did not end it';
 
-COMMENT ON COLUMN push.stuck.gateway IS 'push.gateways.id of the gateway that has it';
+COMMENT ON COLUMN push.stuck.gateway IS 'push.replicas.id of the replica that has it';
 
 CREATE VIEW push.summary AS
  SELECT l.app,
@@ -8520,7 +8652,7 @@ COMMENT ON COLUMN push.summary.provider IS 'provider and push service: apns, web
 
 COMMENT ON COLUMN push.summary.kind IS 'invite, cancel, missed_call or notification';
 
-COMMENT ON COLUMN push.summary.state IS 'ready, claimed (a gateway has it) or waiting (until due_at)';
+COMMENT ON COLUMN push.summary.state IS 'ready, claimed (a replica has it) or waiting (for its next attempt)';
 
 COMMENT ON COLUMN push.summary.count IS 'number of deliveries';
 
@@ -8907,6 +9039,8 @@ CREATE INDEX history_default_lane_finished_at_idx ON push.history_default USING 
 CREATE INDEX history_default_outbox_id_idx ON push.history_default USING btree (outbox_id);
 
 CREATE INDEX lane_paused ON push.lane USING btree (id) WHERE paused;
+
+CREATE INDEX outbox_created ON push.outbox USING brin (created_at) WITH (pages_per_range='32', autosummarize='on');
 
 CREATE INDEX outbox_ringing ON push.outbox USING btree (deadline_at) WHERE (state = 'ringing'::text);
 

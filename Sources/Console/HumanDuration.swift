@@ -20,6 +20,14 @@ package enum HumanDuration {
     return seconds < 0 && text != "0 ms" ? "-" + text : text
   }
 
+  /// The seconds of a text like `90s`, `30m`, `1h` or `2d`: at most six digits and a unit. Nil if it is none.
+  package static func seconds(_ text: String) -> Int64? {
+    guard let unit = units.first(where: { $0.name == text.suffix(1) }), 2...7 ~= text.utf8.count,
+      text.utf8.dropLast().allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 })
+    else { return nil }
+    return Int64(text.dropLast()).map { $0 * Int64(unit.seconds) }
+  }
+
   /// The largest unit that fits, and the rest in the next smaller unit.
   private static func twoUnits(_ seconds: Int) -> String {
     let first = units.firstIndex { $0.seconds <= seconds } ?? units.count - 1

@@ -78,6 +78,20 @@ extension OperationsView {
       .init("field", "FIELD", isSpare: true),
     ])
 
+  /// Calls that fulfil a condition, the newest first.
+  static func calls(where condition: String, limit: String) -> OperationsView {
+    OperationsView(
+      name: "calls",
+      source: "push.calls where \(condition) order by created_at desc limit \(limit)",
+      columns: [
+        .init("id", nil, .number), .init("created_at", "AT", .time), .init("app", "APP"), .init("call_id", "CALL", .id),
+        .init("kind", "KIND", isSpare: true), .init("outcome", "OUTCOME"),
+        .init("end_reason", "END REASON", isSpare: true),
+        .init("ended_at", nil, .time), .init("answered_by", "ANSWERED BY", isSpare: true),
+        .init("users", "USERS", .list, isSpare: true), .init("pushes", "PUSHES", .list),
+      ])
+  }
+
   /// $1: an app, or null for all.
   static let keys = OperationsView(
     name: "keys", source: "push.keys where $1::text is null or app = $1 order by id",

@@ -174,6 +174,48 @@ import Testing
     }
   }
 
+  @Test func `calls are found by user, app, outcome and the first characters of their id, the newest first`()
+    async throws
+  {
+    try await OperationsFixture.with { database in
+      func found(_ arguments: String...) async throws -> [String] {
+        let run = try await OperationsFixture.run(database.url, ["calls", "--json"] + arguments)
+        return try run.array().compactMap { $0["call_id"] as? String }
+      }
+      try await database.execute("select push.end_call('call-1', 'busy', 'porteiro')")
+      #expect(try await found("--user", "ios") == ["call-1"])
+      #expect(try await found("--user", "u", "--app", "condo") == ["shared"])
+      #expect(try await found("--outcome", "ended") == ["call-1"])
+      #expect(try await found("--id", "sha") == ["shared", "shared"])
+      #expect(try await found("--id", "sha", "--limit", "1").count == 1)
+      #expect(try await found("--user", "nobody").isEmpty)
+      let ordered = try await database.value(
+        "select string_agg(call_id, ',' order by created_at desc) from push.outbox")
+      #expect(try await found("--since", "1h").joined(separator: ",") == ordered)
+
+      let text = try await run(database, "calls", "--app", "porteiro", "--id", "call")
+      #expect(text.output.contains("OUTCOME") && text.output.contains("busy") && text.output.contains("android"))
+      #expect(try await run(database, "calls", "--user", "nobody").output.hasPrefix("no call was found"))
+      let columns = try await database.value(
+        "select string_agg(attname, ',' order by attname) from pg_attribute where attrelid = 'push.calls'::regclass and attnum > 0"
+      )
+      let calls = try await run(database, "calls", "--json").array()
+      #expect(calls[0].keys.sorted().joined(separator: ",") == columns)
+      try await database.execute(
+        """
+        set session_replication_role = replica;
+        update push.outbox set created_at = created_at - interval '2 days' where call_id = 'call-1';
+        set session_replication_role = origin;
+        """)
+      #expect(try await found("--user", "ios").isEmpty, "of the last day")
+      #expect(try await found("--user", "ios", "--since", "3d") == ["call-1"])
+      #expect(try await found("--id", "call-1") == ["call-1"], "an id is found whatever its time")
+      for wrong in [["--since", "1 hour"], ["--since", "h"], ["--outcome", "lost"], ["--limit", "0"]] {
+        #expect(try await OperationsFixture.run(database.url, ["calls"] + wrong).status == 64, "\(wrong)")
+      }
+    }
+  }
+
   @Test func `a call whose invites have failed is requeued once`() async throws {
     try await OperationsFixture.with { database in
       // As a gateway settles a delivery.
@@ -324,7 +366,7 @@ import Testing
   }
 
   private static let all: [[String]] = [
-    ["status"], ["status", "--json"], ["status", "--watch"], ["lanes"], ["timeline", "c"], ["requeue", "c"],
+    ["status"], ["status", "--json"], ["status", "--watch"], ["lanes"], ["calls"], ["timeline", "c"], ["requeue", "c"],
     ["void", "c"],
     ["pause", "a", "fcm"], ["resume", "a", "fcm"], ["resume-invalidation", "a", "fcm"],
     ["erase-user", "u", "--app", "a"], ["api-key", "create", "a", "b"],
@@ -357,7 +399,7 @@ import Testing
       #expect(refused.status == 1 && refused.errors.contains("permission denied"))
       try await database.execute("grant push_ops to \(role)")
       for arguments in [
-        ["status"], ["status", "--json"], ["lanes"], ["timeline", "call-1"], ["requeue", "call-1"],
+        ["status"], ["status", "--json"], ["lanes"], ["calls"], ["timeline", "call-1"], ["requeue", "call-1"],
         ["pause", "porteiro", "fcm"], ["resume", "porteiro", "fcm"], ["resume-invalidation", "porteiro", "fcm"],
         ["void", "call-1"], ["erase-user", "ios", "--app", "porteiro"], ["api-key", "list"],
       ] {

@@ -66,6 +66,14 @@ import Testing
     #expect(HumanDuration.text(seconds: seconds) == text)
   }
 
+  @Test func `a time is digits and a unit`() {
+    let texts = ["90s", "30m", "1h", "2d", "999999d", "0s"]
+    #expect(texts.map(HumanDuration.seconds) == [90, 1_800, 3_600, 172_800, 86_399_913_600, 0])
+    for text in ["", "h", "1", "1w", "1 h", "-1h", "1.5h", "+1h", "1000000s", "١h"] {
+      #expect(HumanDuration.seconds(text) == nil, "\(text)")
+    }
+  }
+
   @Test func `a frame clears behind its lines and counts those that do not fit`() {
     #expect(StatusWatch.frame(["a", "b"], rows: 24) == "\u{1B}[Ha\u{1B}[K\nb\u{1B}[K\n\u{1B}[J")
     let cut = StatusWatch.frame((1...9).map(String.init), rows: 5)

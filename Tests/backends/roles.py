@@ -126,6 +126,7 @@ STATEMENTS = {
     "select * from push.minutes(now() - interval '5 minutes')": OPS,
     "select push.overview()": OPS,
     "select push.calls('ringing')": OPS,
+    "select * from push.calls": OPS,
     "select * from push.resume_invalidation('default', 'fcm')": OPS,
     "select * from push.erase_user('u', 'default')": OPS,
     "select push.finish_erasures()": set(),

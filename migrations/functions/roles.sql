@@ -22,13 +22,13 @@ union all values
   ('push_ops', (table c_select) || ', select (voided) on push.outbox'),
   ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
     'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
-    'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
+    'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'),
   ('push_ops', 'update (paused, note) on push.lanes'),
   ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
     'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
     'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
     'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
-    'push.overview, push.calls, push.epoch_ms, push.length_ms'),
+    'push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'),
   ('push_keys', 'select on push.keys, push.apps'),
   ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
   ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '

@@ -131,6 +131,37 @@ comment on function push.skipped_recipients is
   'MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken; remedy: what to do. '
   'p_outbox_id: push.outbox.id';
 
+-- Finding a call ------------------------------------------------------------------------------------------------------
+
+-- Calls are searched by time: no index has the users of a call, and numbers do not follow time exactly (a session takes 32 at once). As for
+-- push.history, the smallest of indexes finds the last hours. Where the collation is C, outbox_call finds the beginning of an id.
+create index if not exists outbox_created on push.outbox using brin (created_at) with (pages_per_range = 32, autosummarize = on);
+
+-- Both arrays are computed only where they are read: of a query with "order by created_at desc limit 20", pushes only of the 20.
+create or replace view push.calls as
+select o.id, o.app, o.call_id, o.kind, o.created_at, o.state as outcome, o.end_reason, o.ended_at, o.answered_by,
+  array(select push.entry_user(r) from jsonb_array_elements(o.recipients) r where push.entry_user(r) is not null) as users,
+  array(
+    select distinct concat_ws(' ', p.state, p.reason)
+    from (
+      select d.kind, d.state, d.last_reason as reason from push.deliveries d where d.outbox_id = o.id
+      union all
+      select h.kind, h.outcome, coalesce(h.receipt_reason, h.reason) from push.delivery_history h
+      where h.outbox_id = o.id and h.finished_at >= o.created_at
+    ) p
+    where p.kind in ('invite', 'notification')
+    order by 1
+  ) as pushes
+from push.outbox o;
+comment on view push.calls is
+  'one call, or one notification; for searches, which should name a time: select * from push.calls where created_at > now() - interval '
+  '''1 hour'' and ''ana'' = any (users) order by created_at desc limit 20';
+comment on column push.calls.outcome is 'ringing, answered, ended or missed: push.outbox.state';
+comment on column push.calls.users is 'the ids of the users that recipients names, also of those that were skipped';
+comment on column push.calls.pushes is
+  'what became of its invites or notifications, each once: ready, claimed, waiting or the outcome, with the reason. Empty: nobody had a '
+  'device, or the history has been dropped';
+
 -- The story of a call -------------------------------------------------------------------------------------------------
 
 create or replace function push.timeline(

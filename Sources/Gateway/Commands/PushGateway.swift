@@ -26,14 +26,16 @@ struct PushGateway: AsyncParsableCommand {
       """,
     version: GatewayVersion.current,
     subcommands: [
-      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self, AppCommand.self,
+      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self,
+      AppCommand.self,
       MovedToLab.Simulate.self, MovedToLab.LoadTest.self,
     ],
     groupedSubcommands: [
       CommandGroup(
         name: "Operations",
         subcommands: [
-          StatusCommand.self, TimelineCommand.self, LanesCommand.self, PauseCommand.self, ResumeCommand.self,
+          StatusCommand.self, CallsCommand.self, TimelineCommand.self, LanesCommand.self, PauseCommand.self,
+          ResumeCommand.self,
           RequeueCommand.self, VoidCommand.self, ResumeInvalidationCommand.self, EraseUserCommand.self,
           APIKeyCommand.self,
         ])
