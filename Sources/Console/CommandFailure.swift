@@ -49,6 +49,8 @@ package struct CommandFailure: Error, CustomStringConvertible {
         + "push-gateway migrate"
     case .server("42501") where error.message.contains("_api_key"):
       "\(error.message): this requires membership in the role push_keys, or ownership of the schema push"
+    case .server("42501") where error.message.contains("new_call_id") || error.message.contains("enqueue_call"):
+      "\(error.message): this requires membership in the role push_enqueuer, or ownership of the schema push"
     case .server("42501"):
       "\(error.message): this requires membership in the role push_ops, or ownership of the schema push"
     case .server("P0002"), .server("21000"), .server("22023"):

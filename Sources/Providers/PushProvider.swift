@@ -112,9 +112,16 @@ public protocol PushProvider: Actor {
   func withdraw(_ tags: Set<UInt64>)
   /// Ends the wait before the next connection, because the credentials of the proxy have changed.
   func retryConnections()
+  /// The request that would be sent for a push; nil if this provider cannot tell. Sends nothing. The token appears in it, so callers that
+  /// show it give a masked one.
+  func preview(_ request: PushRequest) -> PushPreview?
   /// The state of the connections and their history.
   var condition: ProviderCondition { get }
   /// Finishes the requests in flight, sends GOAWAY and closes. Requests not sent yet end as `refused`. Requests without an answer
   /// at `deadline` end as `unknown`. Returns when all results have been reported.
   func shutDown(by deadline: Instant) async
+}
+
+extension PushProvider {
+  public func preview(_ request: PushRequest) -> PushPreview? { nil }
 }

@@ -367,6 +367,7 @@ import Testing
 
   private static let all: [[String]] = [
     ["status"], ["status", "--json"], ["status", "--watch"], ["lanes"], ["calls"], ["timeline", "c"], ["requeue", "c"],
+    ["ring", "--app", "a", "--user", "u"],
     ["void", "c"],
     ["pause", "a", "fcm"], ["resume", "a", "fcm"], ["resume-invalidation", "a", "fcm"],
     ["erase-user", "u", "--app", "a"], ["api-key", "create", "a", "b"],

@@ -19,6 +19,7 @@ struct PushGateway: AsyncParsableCommand {
         push-gateway check-config --config gateway.yaml
         push-gateway serve --config gateway.yaml
         push-gateway enqueue calls.jsonl
+        push-gateway ring --app APP --user USER --wait
         push-gateway status
         push-gateway timeline CALL_ID
 
@@ -26,7 +27,7 @@ struct PushGateway: AsyncParsableCommand {
       """,
     version: GatewayVersion.current,
     subcommands: [
-      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self,
+      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, RingCommand.self, CheckConfigCommand.self,
       AppCommand.self,
       MovedToLab.Simulate.self, MovedToLab.LoadTest.self,
     ],

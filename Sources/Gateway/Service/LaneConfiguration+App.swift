@@ -12,14 +12,21 @@ extension LaneConfiguration {
     let kind = account.kind
     self.init(
       id: id, app: app.name, provider: kind, service: account.service,
-      planner: CallPlanner(
-        dialect: app.dialect, provider: kind, appLocale: app.locale, unknownName: app.unknownName,
-        missedCallChannel: app.missedCallChannel, showsMessageText: app.sendsMessageText),
+      planner: CallPlanner(app, kind),
       window: account.lane.window,
       perSecond: app.ratePerSecond(kind), receiptAfter: app.receiptAfter(kind),
       invalidation: InvalidationBreaker.Limits(
         deadPercent: app.invalidation.deadPercent, answersMin: app.invalidation.answersMin,
         window: .seconds(Int64(app.invalidation.windowSeconds))),
       isAtLeastOnce: app.isAtLeastOnce)
+  }
+}
+
+extension CallPlanner {
+  /// Plans what an app sends over a provider.
+  init(_ app: GatewayConfiguration.App, _ provider: ProviderKind) {
+    self.init(
+      dialect: app.dialect, provider: provider, appLocale: app.locale, unknownName: app.unknownName,
+      missedCallChannel: app.missedCallChannel, showsMessageText: app.sendsMessageText)
   }
 }

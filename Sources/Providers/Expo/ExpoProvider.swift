@@ -93,6 +93,15 @@ public actor ExpoProvider: PushProvider {
     endTurn()
   }
 
+  public func preview(_ request: PushRequest) -> PushPreview? {
+    let made = self.request(
+      ExpoRequestWriter.path, body: ExpoRequestWriter.body([request], now: loop.now), deadline: request.deadline)
+    let headers = made.headers.map { name, value in
+      (name: name.lowercased(), value: name == "Authorization" ? "Bearer \(PushPreview.ellipsis)" : value)
+    }
+    return PushPreview(url: made.url, headers: headers, body: made.body)
+  }
+
   public var condition: ProviderCondition {
     var condition = ProviderCondition()
     condition.openConnections = flights.count

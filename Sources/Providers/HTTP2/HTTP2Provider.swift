@@ -52,6 +52,8 @@ public actor HTTP2Provider: PushProvider {
     sender.send(batch)
   }
 
+  public func preview(_ request: PushRequest) -> PushPreview? { PushPreview(sender.format, request, loop: loop) }
+
   public var condition: ProviderCondition { sender.condition }
 
   public func withdraw(_ tags: Set<UInt64>) {

@@ -94,6 +94,18 @@ public actor WebPushProvider: PushProvider {
     report?(.renewed)
   }
 
+  /// The path of an endpoint is a secret. Nil if the token names no push service.
+  public func preview(_ request: PushRequest) -> PushPreview? {
+    guard let origin = WebPushSubscription.origin(ofToken: request.token) else { return nil }
+    let endpoint = HTTP2Endpoint(
+      host: origin.host, port: origin.port, tls: configuration.tls, proxy: configuration.proxy)
+    let masked = PushRequest(
+      tag: request.tag, deliveryID: request.deliveryID, kind: request.kind, environment: request.environment,
+      token: Array("/\(PushPreview.ellipsis)".utf8)[...], body: request.body, collapseID: request.collapseID,
+      deadline: request.deadline, expiresAtMilliseconds: request.expiresAtMilliseconds, manner: request.manner)
+    return PushPreview(WebPushFormat(endpoint, origin), masked, loop: loop)
+  }
+
   public var condition: ProviderCondition {
     var condition = former
     for connections in all.values {

@@ -3,9 +3,9 @@
 internal import Runtime
 
 /// Ids that are always the same for the same thing, and do not contain it.
-enum TokenIdentity {
+package enum TokenIdentity {
   /// The user id of a phone that is known by its token alone.
-  static func userID(of token: String) -> String {
+  package static func userID(of token: String) -> String {
     "phone-" + String(decoding: Base64URL.encode(SHA256.digest(Array(token.utf8))).prefix(22), as: UTF8.self)
   }
 
@@ -48,13 +48,13 @@ enum TokenIdentity {
   }
 
   /// As `push.is_token`.
-  static func isAPNsToken(_ text: [UInt8]) -> Bool {
+  package static func isAPNsToken(_ text: [UInt8]) -> Bool {
     64...200 ~= text.count && text.count.isMultiple(of: 2)
       && text.allSatisfy { Character(Unicode.Scalar($0)).isHexDigit }
   }
 
   /// As `push.is_token`.
-  static func isFCMToken(_ text: some StringProtocol) -> Bool {
+  package static func isFCMToken(_ text: some StringProtocol) -> Bool {
     20...4096 ~= text.utf8.count
       && text.utf8.allSatisfy { byte in
         switch byte {

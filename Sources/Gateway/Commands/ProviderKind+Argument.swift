@@ -1,0 +1,6 @@
+// The values of `ring --provider`.
+
+public import ArgumentParser
+public import Providers
+
+extension ProviderKind: ExpressibleByArgument {}
