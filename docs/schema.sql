@@ -3269,7 +3269,7 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
     select l.app, l.channel,
       case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
         when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
-        when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end as what,
+        when t.until > now() then format('throttled for %s s', ceil(extract(epoch from t.until - now()))) else 'no connection' end as what,
       case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end as is_bad
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
@@ -3299,9 +3299,11 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
       coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.channel, t.what) order by not t.is_bad, t.app, t.channel)),
         case when exists (select from living) then 'all send' else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
-      'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
-      'replicas'' logs.'
+      case when count(*) = 0 then 'A lane that sends nothing is named here.' else concat_ws(' ', 'These send nothing.',
+        case when bool_or(t.what like 'paused%') then 'push.resume_lane ends a pause (push.audit says whose).' end,
+        case when bool_or(t.what like '%serves it') then 'The configuration of a replica needs the app and provider that none serves.' end,
+        case when bool_or(t.what like 'throttled%') then 'A throttled lane sends again by itself.' end,
+        case when bool_or(t.what in ('circuit open', 'no connection')) then 'push.failures and the replicas'' logs say why a provider fails.' end) end
     from trouble t
   union all
   -- Overdue since the due time, or since a step should have been done, but not from before there was a gateway. Who takes a job moves its

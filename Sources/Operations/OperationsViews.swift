@@ -54,10 +54,27 @@ extension OperationsView {
       .init("state", "STATE"), .init("item", "ITEM"), .init("value", "VALUE"), .init("hint", "HINT", isSpare: true),
     ])
 
-  /// Overdue deliveries, the oldest first, up to a limit.
+  /// Overdue deliveries, equal ones as one row, up to a limit of rows: invites first, then by the time left.
+  static func stuckGroups(max: Int) -> OperationsView {
+    OperationsView(
+      name: "stuck_groups_\(max)",
+      source: """
+        (select count(*), app, provider, kind, why, min("left") as "left", max(age) as age, last_reason,
+          (array_agg(call_id order by "left"))[1] as call_id
+        from push.stuck group by app, provider, kind, why, last_reason) s
+        order by kind <> 'invite', "left" limit \(max)
+        """,
+      columns: [
+        .init("count", "COUNT", .number), .init("app", "APP"), .init("provider", "PROVIDER"), .init("kind", "KIND"),
+        .init("why", "WHY"), .init("left", "LEAST LEFT", .duration), .init("age", "OLDEST", .duration),
+        .init("last_reason", "REASON", isSpare: true), .init("call_id", "CALL", .id),
+      ])
+  }
+
+  /// Overdue deliveries, up to a limit: invites first, then by the time left.
   static func stuck(max: Int) -> OperationsView {
     OperationsView(
-      name: "stuck_\(max)", source: "push.stuck order by age desc, outbox_id, n limit \(max)",
+      name: "stuck_\(max)", source: "push.stuck order by kind <> 'invite', \"left\", outbox_id, n limit \(max)",
       columns: [
         .init("outbox_id", nil, .number), .init("n", nil, .number), .init("app", "APP"), .init("provider", "PROVIDER"),
         .init("kind", "KIND", isSpare: true), .init("call_id", "CALL", .id), .init("user_id", "USER", isSpare: true),

@@ -9,13 +9,13 @@ package struct StatusCommand: AsyncParsableCommand {
     abstract: "Show pending deliveries, lanes, replicas, health warnings and overdue deliveries.",
     discussion: """
       Five tables: pending deliveries (push.summary), lanes (push.lanes), replicas that run or ended within the hour \
-      (push.replicas), what is not ok (push.health), and overdue deliveries (push.stuck; the ten oldest). In a terminal, long texts \
-      are shortened to fit its width, but ids are not.
+      (push.replicas), what is not ok (push.health), and overdue deliveries (push.stuck; ten rows, equal ones as one, invites first). In a \
+      terminal, long texts are shortened to fit its width, but ids are not.
 
       --watch repeats them every 2 seconds, or at the given interval, until Ctrl-C. In a terminal they are drawn in place, \
       otherwise one after the other. If the database goes away, the command waits for it.
 
-      --json prints one object: at, summary, lanes, replicas, health (all items), stuck_count and stuck (the hundred oldest); \
+      --json prints one object: at, summary, lanes, replicas, health (all items), stuck_count and stuck (a hundred, invites first); \
       with --watch one object a line.
 
       \(OperationsOptions.reference)

@@ -19,13 +19,13 @@ struct StatusReport: Sendable {
   var heading: String
   var sections: [Section]
 
-  /// Maximum number of overdue deliveries that are listed. The others are only counted.
+  /// Maximum number of overdue deliveries that are listed, as text of rows of equal ones. The others are only counted.
   private static let stuckMax = (text: 10, json: 100)
 
   static func fetch(on connection: PostgresConnection) async throws(PostgresError) -> StatusReport {
     let moment = try await connection.query(moment)
-    let stuck = try await OperationsView.stuck(max: stuckMax.text).table(on: connection)
-    let more = Int(moment.int64(0, 1)) - stuck.rows.count
+    let stuck = try await OperationsView.stuckGroups(max: stuckMax.text).table(on: connection)
+    let more = Int(moment.int64(0, 1)) - stuck.rows.reduce(0) { $0 + (Int($1[0].text) ?? 0) }
     return StatusReport(
       heading: "push-gateway \(GatewayVersion.current), \(moment.text(0, 0)) UTC",
       sections: [

@@ -76,7 +76,7 @@ import Testing
     }
   }
 
-  @Test func `more stuck deliveries than are listed are counted`() async throws {
+  @Test func `equal stuck deliveries are one row with their count`() async throws {
     try await OperationsFixture.with { database in
       try await database.execute(
         """
@@ -84,10 +84,37 @@ import Testing
           '[{"userId": "u", "fcmToken": "\(OperationsFixture.fcmToken)"}]', 'porteiro') from generate_series(1, 150) i;
         update push.delivery set created_at = created_at - interval '7 s', due_at = due_at - interval '7 s';
         """)
-      #expect(try await run(database, "status").output.contains("\n  and 143 more\n"))
+      let lines = try await run(database, "status").output.split(separator: "\n")
+      let title = try #require(lines.firstIndex(of: "STUCK"))
+      #expect(lines[title + 1].hasPrefix("  COUNT  APP       PROVIDER  KIND    WHY                     LEAST LEFT"))
+      let row = "    152  porteiro  fcm       invite  ready, and not claimed"
+      #expect(lines[(title + 2)...].contains { $0.hasPrefix(row) })
       let json = try await run(database, "status", "--json").object()
       #expect(json["stuck_count"] as? Int == 153)
       #expect((json["stuck"] as? [Any])?.count == 100)
+    }
+  }
+
+  @Test func `stuck missed calls never hide an invite, and more rows than are listed are counted`() async throws {
+    try await OperationsFixture.with { database in
+      try await database.execute(
+        """
+        update push.delivery set created_at = created_at - interval '7 s', due_at = due_at - interval '7 s';
+        insert into push.delivery (outbox_id, n, kind, state, deadline_at, created_at, due_at, lane, ready_lane, user_id,
+          token, environment, platform, last_reason)
+        select d.outbox_id, 100 + i, 2, 0, now() + interval '4 hours', now() - interval '1 hour',
+          now() - interval '1 hour', d.lane, d.lane, 'u' || i, 'missed-call-token-' || i, 0, 2, 'Reason' || i % 12
+        from (select * from push.delivery where lane = (select id from push.lane where app = 'condo') limit 1) d,
+          generate_series(1, 24) i;
+        """)
+      let lines = try await run(database, "status").output.split(separator: "\n")
+      let title = try #require(lines.firstIndex(of: "STUCK"))
+      let kinds = lines[(title + 2)...].prefix(10).map { $0.contains("  invite  ") ? "invite" : "missed_call" }
+      #expect(kinds.prefix(2) == ["invite", "invite"] && kinds.dropFirst(2).allSatisfy { $0 == "missed_call" })
+      #expect(lines.last == "  and 8 more")
+      let json = try await run(database, "status", "--json").object()
+      let stuck = try #require(json["stuck"] as? [[String: Any]])
+      #expect(stuck.prefix(3).allSatisfy { $0["kind"] as? String == "invite" } && stuck.count == 27)
     }
   }
 

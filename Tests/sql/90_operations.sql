@@ -236,6 +236,9 @@ select test.equal('it is bad when something waits', pg_temp.lanes_are(), 'bad he
 select pg_temp.report(array[10, 10, 0], array['closed', 'open', 'closed']);
 select test.equal('so are an open circuit and a lane without a connection', pg_temp.lanes_are(),
   'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
+create function pg_temp.lanes_hint() returns text language sql as $$ select hint from push.health where item = 'lanes' $$;
+select test.equal('the hint is about a pause and a provider', pg_temp.lanes_hint(), 'These send nothing. push.resume_lane ends a pause '
+  '(push.audit says whose). push.failures and the replicas'' logs say why a provider fails.');
 select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
 select push.resume_lane('health', 'apns');
 -- Credentials.
@@ -270,9 +273,10 @@ create function pg_temp.throttle(p_gateway int, p_ms int) returns void language 
   select push.report_lanes(p_gateway, (select array_agg(id) from push.lane where app = 'health' and provider = 'fcm')::smallint[],
     array[10], array[10], array[0], array['closed'], array[p_ms], array[0]) $$;
 select clock_timestamp() as begun, pg_temp.throttle(:hg, 600000) \gset
-select test.equal('so is a throttled lane', (select regexp_replace(pg_temp.lanes_are(), '[0-9]{4}-.*', 'T')), 'warn health/fcm: throttled until T');
-select test.equal('until the right time', (select substring(value from 'until (.*)')::timestamptz - interval '10 minutes'
-  from push.health where item = 'lanes') between :'begun'::timestamptz - interval '1 s' and clock_timestamp() + interval '1 s', true);
+select test.equal('so is a throttled lane', (select regexp_replace(pg_temp.lanes_are(), '[0-9]+', 'N')), 'warn health/fcm: throttled for N s');
+select test.equal('for the right time', (select substring(value from 'for (.*) s$')::int * interval '1 s' - interval '10 minutes'
+  from push.health where item = 'lanes') between :'begun'::timestamptz - now() and clock_timestamp() - now() + interval '1 s', true);
+select test.equal('a hint says what is true now', pg_temp.lanes_hint(), 'These send nothing. A throttled lane sends again by itself.');
 select push.enqueue_call('{"callId": "throttled", "from": "x"}', '[{"userId": "u", "fcmToken": "throttled-token-0123456789"}]', 'health');
 select test.equal('it is bad when something waits', pg_temp.lanes_are() ~ '^bad health/fcm: throttled', true);
 select push.register_gateway('health-2', '1') as hg2 \gset
@@ -283,6 +287,8 @@ select pg_temp.throttle(:hg, 0);
 delete from push.delivery where lane in (select id from push.lane where app = 'health' and provider = 'fcm');
 select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
 select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
+select test.equal('and the hint is about that', pg_temp.lanes_hint(),
+  'These send nothing. The configuration of a replica needs the app and provider that none serves.');
 select push.pause_lane('helth', 'fcm');
 select test.equal('a pause does not hide it', pg_temp.lanes_are(), 'bad helth/fcm: paused, and no replica serves it');
 select push.resume_lane('helth', 'fcm');
