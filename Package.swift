@@ -165,7 +165,7 @@ let package = Package(
       ],
       swiftSettings: strict, plugins: ["EmbedText"]),
 
-    // migrations/ and dashboard/ become part of the binary, and the demo's scripts part of push-gateway-lab.
+    // migrations/, dashboard/, docs/operations/ and the demo's scripts become part of the binaries.
     .plugin(name: "EmbedText", capability: .buildTool(), dependencies: ["embed-text"]),
     .executableTarget(name: "embed-text", path: "Plugins/EmbedTextTool", swiftSettings: strict),
 

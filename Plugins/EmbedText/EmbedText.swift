@@ -3,27 +3,36 @@
 import Foundation
 import PackagePlugin
 
-/// Before a target is compiled, writes `EmbeddedFiles.swift` for it: files below a folder of the package, as text.
+/// Before a target is compiled, writes `EmbeddedFiles.swift` for it: files of the package, as text.
 @main
 struct EmbedText: BuildToolPlugin {
-  /// The folder of each target that uses the plugin, and which of its files; nil: all of them.
-  private static let folders: [String: (name: String, files: [String]?)] = [
-    "Gateway": ("migrations", nil), "HTTPSurface": ("dashboard", nil),
-    "Lab": ("scripts", ["demo.sh", "lib/processes.sh", "postgres.sh"]),
+  /// For each target that uses the plugin: files by their names, and folders by what comes before a path in its name.
+  private static let places = [
+    "Gateway": ["": "migrations"], "HTTPSurface": ["": "dashboard", "operations/": "docs/operations"],
+    "Lab": ["demo.sh": "scripts/demo.sh", "lib/": "scripts/lib", "postgres.sh": "scripts/postgres.sh"],
   ]
 
   func createBuildCommands(context: PluginContext, target: any Target) throws -> [Command] {
-    guard let (name, chosen) = Self.folders[target.name] else {
-      throw EmbedTextError(description: "EmbedText: \(target.name) has no folder in the plugin's table")
+    guard let places = Self.places[target.name] else {
+      throw EmbedTextError(description: "EmbedText: \(target.name) has no place in the plugin's table")
     }
-    let folder = context.package.directoryURL.appending(path: name)
-    let files = try chosen ?? Self.files(below: folder)
-    guard !files.isEmpty else { throw EmbedTextError(description: "EmbedText: \(folder.path) holds no files") }
+    var files: [(name: String, url: URL)] = []
+    for (prefix, path) in places.sorted(by: { $0.key < $1.key }) {
+      let folder = context.package.directoryURL.appending(path: path)
+      guard prefix.isEmpty || prefix.hasSuffix("/") else {
+        files.append((prefix, folder))
+        continue
+      }
+      let paths = try Self.files(below: folder)
+      guard !paths.isEmpty else { throw EmbedTextError(description: "EmbedText: \(folder.path) holds no files") }
+      files += paths.map { (prefix + $0, folder.appending(path: $0)) }
+    }
     let output = context.pluginWorkDirectoryURL.appending(path: "EmbeddedFiles.swift")
     return [
       .buildCommand(
-        displayName: "Embedding \(name)/", executable: try context.tool(named: "embed-text").url,
-        arguments: [folder.path, output.path] + files, inputFiles: files.map { folder.appending(path: $0) },
+        displayName: "Embedding \(places.values.sorted().joined(separator: " and "))",
+        executable: try context.tool(named: "embed-text").url,
+        arguments: [output.path] + files.flatMap { [$0.name, $0.url.path] }, inputFiles: files.map(\.url),
         outputFiles: [output])
     ]
   }

@@ -1,4 +1,4 @@
-// embed-text FOLDER OUTPUT FILE …: writes OUTPUT, a Swift file in which each FILE of FOLDER is a string literal.
+// embed-text OUTPUT NAME FILE …: writes OUTPUT, a Swift file in which the text of each FILE is a string literal, under its NAME.
 
 import Foundation
 
@@ -14,24 +14,25 @@ struct EmbedTextTool {
   }
 
   private static func run(_ arguments: [String]) throws {
-    guard arguments.count > 3 else { throw EmbedTextFailure("usage: embed-text FOLDER OUTPUT FILE …") }
-    let folder = URL(fileURLWithPath: arguments[1])
+    guard arguments.count > 3, arguments.count.isMultiple(of: 2) else {
+      throw EmbedTextFailure("usage: embed-text OUTPUT NAME FILE …")
+    }
     var lines = [
-      "// Every file of \(folder.lastPathComponent)/: path below it, and text.", "", "enum EmbeddedFiles {",
+      "// Files of the repository: path below their folder, and text.", "", "enum EmbeddedFiles {",
       "  static let all: [(path: String, text: String)] = [",
     ]
-    let paths = arguments[3...]
-    lines += paths.indices.map { "    (\"\(paths[$0])\", file\($0))," }
+    let files = stride(from: 2, to: arguments.count, by: 2).map { (name: arguments[$0], path: arguments[$0 + 1]) }
+    lines += files.indices.map { "    (\"\(files[$0].name)\", file\($0))," }
     lines += ["  ]", "}"]
-    for index in paths.indices {
-      let text = try text(of: folder.appending(path: paths[index]), named: paths[index])
+    for (index, file) in files.enumerated() {
+      let text = try text(of: URL(fileURLWithPath: file.path), named: file.name)
       // A literal's last line break, the one before its closing quotes, is not part of the text.
       lines += ["", "private let file\(index) = ###\"\"\"", text, "\"\"\"###"]
     }
     let text = lines.joined(separator: "\n") + "\n"
     // A build runs this tool more often than the files change. An output that is not written is not compiled again.
-    guard (try? String(contentsOfFile: arguments[2], encoding: .utf8)) != text else { return }
-    try text.write(toFile: arguments[2], atomically: true, encoding: .utf8)
+    guard (try? String(contentsOfFile: arguments[1], encoding: .utf8)) != text else { return }
+    try text.write(toFile: arguments[1], atomically: true, encoding: .utf8)
   }
 
   private static func text(of file: URL, named name: String) throws -> String {

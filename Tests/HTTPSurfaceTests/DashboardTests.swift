@@ -38,7 +38,8 @@ import Testing
 
   @Test func `the page sends requests to no other server, and has nothing inline that its policy would refuse`() throws
   {
-    for asset in DashboardAsset.all {
+    // Pages of operations are text, in which nothing is loaded or run.
+    for asset in DashboardAsset.all where asset.type != "text/plain; charset=utf-8" {
       let text = String(decoding: asset.bytes, as: UTF8.self)
         .replacing("http://www.w3.org/2000/svg", with: "")
       #expect(!text.contains("://"), "\(asset.path)")

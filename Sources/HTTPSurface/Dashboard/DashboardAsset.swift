@@ -1,4 +1,4 @@
-// The dashboard's files, from dashboard/ of the repository, which are part of the binary.
+// The dashboard's files, from dashboard/ of the repository, and the pages of docs/operations, which are part of the binary.
 
 internal import HTTPTypes
 internal import Hummingbird
@@ -30,6 +30,7 @@ struct DashboardAsset: Sendable {
     case "html": return "text/html; charset=utf-8"
     case "css": return "text/css; charset=utf-8"
     case "js": return "text/javascript; charset=utf-8"
+    case "md": return "text/plain; charset=utf-8"
     case "svg": return "image/svg+xml"
     default: preconditionFailure("dashboard/\(path): no content type is defined for this extension")
     }
