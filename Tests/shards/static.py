@@ -99,7 +99,7 @@ def main():
             )
 
     roles = (ROOT / "migrations/functions/roles.sql").read_text()
-    calls = roles[roles.index("c_calls constant") : roles.index("return query")]
+    calls = roles[roles.index("c_calls(rights)") : roles.index("\nselect r.role")]
     ops = "".join(re.findall(r"\('push_ops', (.*?)\),\n", roles, re.S))
     granted = set(re.findall(r"push\.([a-z_]+)", calls)) | set(re.findall(r"push\.([a-z_]+)", ops[ops.index("execute on function") :]))
     check("the grants were found", None if {"enqueue_call", "erase_user"} <= granted else f"only {granted}")
