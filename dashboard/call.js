@@ -1,39 +1,40 @@
 // A call: its state, and for each device a line in time and a table.
 
-import { badge, byId, clockSeconds, count, el, empty, length, show, svg, table } from "./dom.js";
+import { badge, byId, count, el, empty, length, moment, show, stateOf, svg, table, words } from "./dom.js";
 
 const devicesShown = 100;
-const outcomes = { delivered: "ok", delivered_late: "warn", void: "soft", expired: "bad", dead: "bad" };
-const badges = { ok: "ok", warn: "warn", bad: "bad", soft: "idle" };
-const words = (name) => (name ?? "").replaceAll("_", " ");
+const outcomes = ["delivered", "delivered_late", "void", "expired", "dead"];
 
-/** Shows the calls of an id; `calls` is null while nothing is known yet. */
-export function drawCalls(id, calls, fault) {
-  show(byId("call"), [id, calls, fault], () => [
-    el("div", { class: "top-row" }, el("a", { href: "#", class: "back", "data-key": "back" }, "← Overview"), el("h1", { class: "mono", tabindex: "-1", id: "call-title" }, id)),
+/** Shows the calls of an id; `calls` is null while nothing is known yet. `back`: where from; `onAct(call, action)`: null without a login. */
+export function drawCalls(id, calls, { fault, back, onAct }) {
+  show(byId("call"), [id, calls, fault, back, onAct !== null], () => [
+    el("div", { class: "top-row" }, el("a", { href: back, class: "back", "data-key": "back" }, back.startsWith("#calls") ? "← Calls" : "← Overview"), el("h1", { class: "mono", tabindex: "-1", id: "call-title" }, id)),
     ...(fault ? [el("div", { class: "card" }, empty(fault))]
       : calls === null ? [el("div", { class: "card" }, empty("Looking…"))]
       : calls.length === 0 ? [el("div", { class: "card" }, el("h2", {}, "There is no call with this id"),
         empty("It was never enqueued, or is older than what is kept."))]
-      : calls.flatMap(drawCall)),
+      : calls.flatMap((call) => drawCall(call, onAct))),
   ]);
 }
 
-function drawCall(call) {
+function drawCall(call, onAct) {
   const devices = devicesOf(call);
   const end = Math.max(100, ...call.timeline.map((event) => event.ms)) * 1.04;
   const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value));
   const created = Date.parse(call.createdAt);
   return [
     el("section", { class: "card" }, el("dl", { class: "facts" },
-      fact("State", badge(call.state === "missed" ? "bad" : call.state === "ringing" ? "warn" : "ok", call.state)),
+      fact("State", badge(call.state)),
       fact("App", call.app), fact("Kind", words(call.kind)),
-      fact("Enqueued", `${clockSeconds(created)}, ${new Date(created).toLocaleDateString()}`),
+      fact("Enqueued", moment(created)),
       fact("Rings for", length(Date.parse(call.deadlineAt) - created)),
       call.endedAt ? fact("Ended", `after ${length(Date.parse(call.endedAt) - created)}`) : null,
       call.endReason ? fact("Because", words(call.endReason)) : null,
       call.answeredBy ? fact("Answered by", call.answeredBy) : null,
-      fact("Devices", count(devices.length)))),
+      fact("Devices", count(devices.length))),
+      onAct && call.state === "ringing" ? el("div", { class: "buttons" },
+        el("button", { type: "button", "data-key": `requeue ${call.app}`, onclick: () => onAct(call, "requeue") }, "Try again"),
+        el("button", { type: "button", class: "danger", "data-key": `void ${call.app}`, onclick: () => onAct(call, "void") }, "End the call")) : null),
     el("section", { class: "card" }, el("h2", {}, "By device"),
       devices.length ? [ruler(end), ...devices.slice(0, devicesShown).map((device) => line(device, end))] : empty("It goes to no device."),
       devices.length > devicesShown ? empty(`And ${count(devices.length - devicesShown)} more, below.`) : null),
@@ -52,11 +53,11 @@ function devicesOf(call) {
   }
   for (const device of devices.values()) {
     device.last = device.events.at(-1);
-    device.state = outcomes[device.last.event] ?? "warn";
+    device.state = outcomes.includes(device.last.event) ? stateOf(words(device.last.event)) : "warn";
     if (device.kind !== "invite") continue;
     device.rang = call.timeline.find((event) => event.event === "ringing" && event.userId === device.userId);
   }
-  const rank = { bad: 0, warn: 1, ok: 2, soft: 3 };
+  const rank = { bad: 0, warn: 1, ok: 2, idle: 3 };
   return [...devices.values()].sort((a, b) => rank[a.state] - rank[b.state] || a.events[0].ms - b.events[0].ms);
 }
 
@@ -74,7 +75,7 @@ function line(device, end) {
       svg("path", { class: "track", d: `M0 ${y}h1000` }),
       svg("path", { class: `span s-${device.state}`, d: `M${x(first)} ${y}H${x(Math.max(last.ms, first))}` }),
       sent ? mark(sent, "p50") : null, marks, mark(last, device.state), device.rang ? mark(device.rang, "p99") : null),
-    el("div", {}, badge(badges[device.state], words(last.event)), el("small", {}, [last.reason, length(last.ms)].filter(Boolean).join(", "),
+    el("div", {}, badge(words(last.event)), el("small", {}, [last.reason, length(last.ms)].filter(Boolean).join(", "),
       device.rang ? `; rang after ${length(device.rang.ms)}` : "")));
 }
 
@@ -89,7 +90,7 @@ const eventText = (event) => [words(event.event), event.status, event.reason, `a
 function steps(timeline) {
   return table([
     ["After", "n", (event) => length(event.ms)],
-    ["Event", "", (event) => (outcomes[event.event] ? badge(badges[outcomes[event.event]], words(event.event)) : words(event.event))],
+    ["Event", "", (event) => (outcomes.includes(event.event) ? badge(words(event.event)) : words(event.event))],
     ["Why", "", (event) => [event.status, event.reason, event.field].filter(Boolean).join(" ")],
     ["User", "", (event) => event.userId ?? ""],
     ["Over", "", (event) => [event.provider, words(event.kind)].filter(Boolean).join(" ")],

@@ -1,6 +1,6 @@
 // Small charts of the last minutes. A chart can be pointed at, or focused and read with the arrow keys.
 
-import { byId, clock, count, el, length, percent, say, show, svg } from "./dom.js";
+import { byId, count, el, length, moment, percent, say, show, svg } from "./dom.js";
 
 const width = 300;
 const height = 96;
@@ -95,7 +95,7 @@ function path(slots, value, x, y) {
 
 function spoken(title, slots, { read }) {
   const last = slots.findLast((slot) => slot);
-  return `${title}, last ${slots.length} minutes. ${last ? `At ${clock(last.at)}: ${read(last)}.` : "No invites."} Arrow keys read each minute.`;
+  return `${title}, last ${slots.length} minutes. ${last ? `At ${moment(last.at)}: ${read(last)}.` : "No invites."} Arrow keys read each minute.`;
 }
 
 /** Pointing at a minute, or moving to it with the arrow keys, reads it. */

@@ -49,7 +49,35 @@ export function table(columns, rows) {
     })))));
 }
 
-export const badge = (state, text) => el("span", { class: "badge", "data-state": state }, text);
+// One color for each word, wherever it is shown. Words that are not here are neither good nor bad.
+const states = {
+  ok: ["sends", "alive", "delivered", "answered"],
+  warn: ["paused", "throttled", "trying again", "delivered late", "attempt failed", "silent for", "some fail", "credentials: some refused"],
+  bad: ["circuit open", "no connection", "no replica serves it", "credentials refused", "fails", "expired", "dead", "missed", "silent"],
+};
+const stateOfWord = new Map(Object.entries(states).flatMap(([state, words]) => words.map((word) => [word, state])));
+
+/** The state of a word: ok, warn, bad or idle. */
+export const stateOf = (word) => stateOfWord.get(word) ?? "idle";
+/** A word in the color of its state, and what is more to say. */
+export const badge = (word, more = "", state = stateOf(word)) => el("span", { class: "badge", "data-state": state }, word + more);
+/** A name as words: missed_call, missed call. */
+export const words = (name) => (name ?? "").replaceAll("_", " ");
+const opened = new Set();
+
+/** Content behind a summary. What was opened stays open when the page is drawn again. */
+export function fold(key, summary, content) {
+  const node = el("details", { open: opened.has(key) }, el("summary", { "data-row": true, "data-key": `fold ${key}` }, summary), content);
+  node.addEventListener("toggle", () => (node.open ? opened.add(key) : opened.delete(key)));
+  return node;
+}
+
+/** A table whose first rows are shown, and the others folded. */
+export const longTable = (key, columns, rows, max = 8) => [
+  table(columns, rows.slice(0, max)),
+  ...(rows.length > max ? [fold(key, `${count(rows.length - max)} more`, table(columns, rows.slice(max)))] : []),
+];
+
 export const empty = (text) => el("p", { class: "empty" }, text);
 
 export const callLink = (id, key, text = id) =>
@@ -80,12 +108,19 @@ export function percent(share) {
   return `${Number.isInteger(floor) ? floor : floor.toFixed(1)} %`;
 }
 
-const two = (number) => String(number).padStart(2, "0");
-export const clock = (ms) => {
-  const date = new Date(ms);
-  return `${two(date.getHours())}:${two(date.getMinutes())}`;
+/** A time as the log and psql have it: 12:47:19 UTC, with the date unless it is today. */
+export const moment = (ms) => {
+  const [date, time] = new Date(ms).toISOString().split("T");
+  return `${date === new Date(serverTime()).toISOString().slice(0, 10) ? "" : `${date} `}${time.slice(0, 8)} UTC`;
 };
-export const clockSeconds = (ms) => `${clock(ms)}:${two(new Date(ms).getSeconds())}`;
+
+/** What Postgres wrote, with its intervals and times as they are written here. */
+export const readable = (text) => text
+  .replace(/(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)([+-]\d\d)(:\d\d)?/g,
+    (_, date, time, zone, minutes = ":00") => moment(Date.parse(`${date}T${time}${zone}${minutes}`)))
+  .replace(/\b(\d+) s\b/g, (_, seconds) => length(seconds * 1000))
+  .replace(/(?:(\d+) days? )?\b(\d+):(\d\d):(\d\d(?:\.\d+)?)\b(?! UTC)/g,
+    (_, days = 0, hours, minutes, seconds) => length(days * day + hours * 3_600_000 + minutes * 60_000 + seconds * 1000));
 
 // The server's clock, for "12 s ago".
 
@@ -100,7 +135,7 @@ export const ago = (ms) => {
 
 /** "12 s ago", kept true by tick(). */
 export const since = (ms) =>
-  el("time", { datetime: new Date(ms).toISOString(), title: new Date(ms).toLocaleString(), "data-at": ms }, ago(ms));
+  el("time", { datetime: new Date(ms).toISOString(), title: moment(ms), "data-at": ms }, ago(ms));
 
 export function tick() {
   for (const node of document.querySelectorAll("time[data-at]")) say(node, ago(Number(node.dataset.at)));

@@ -14,6 +14,7 @@ export class Refusal extends Error {
   constructor(status, problem) {
     super(problem?.detail ?? `the gateway answered ${status}`);
     this.status = status;
+    this.problem = problem?.type?.split(":").at(-1) ?? "";
   }
 }
 
@@ -37,17 +38,28 @@ export async function ask(path, { body, token } = {}) {
   return answer;
 }
 
-/** Calls `round()` every two seconds: less often while the page is hidden, or while it throws. */
+/** Calls `round()` every two seconds: less often while the page is hidden, or while it throws; not while it is paused. */
 export class Poll {
   #round;
   #timer;
   #isUnderWay = false;
+  #isPaused = false;
   #failures = 0;
 
   constructor(round) {
     this.#round = round;
-    document.addEventListener("visibilitychange", () => document.hidden || this.now());
-    window.addEventListener("online", () => this.now());
+    document.addEventListener("visibilitychange", () => document.hidden || this.#isPaused || this.now());
+    window.addEventListener("online", () => this.#isPaused || this.now());
+  }
+
+  get isPaused() {
+    return this.#isPaused;
+  }
+
+  set isPaused(isPaused) {
+    this.#isPaused = isPaused;
+    if (isPaused) clearTimeout(this.#timer);
+    else this.now();
   }
 
   async now() {
@@ -61,6 +73,7 @@ export class Poll {
       this.#failures += 1;
     }
     this.#isUnderWay = false;
+    if (this.#isPaused) return;
     this.#timer = setTimeout(() => this.now(), document.hidden ? 30_000 : Math.min(2_000 * 2 ** this.#failures, 15_000));
   }
 }

@@ -1,98 +1,88 @@
-// The overview: one word on top, then what it rests on.
+// The overview: what is wrong on top, the worst first, then what that rests on.
 
-import { badge, byId, callLink, clock, count, el, empty, length, percent, say, serverTime, show, since, svg, table } from "./dom.js";
 import { drawCharts } from "./charts.js";
+import { badge, byId, callLink, count, el, empty, fold, length, longTable, moment, percent, readable, say, serverTime, show, since, svg, table, words } from "./dom.js";
+import { pageLink, pageOf, pageTitle, provider, rankLanes, troubles } from "./troubles.js";
 
-/** Shows a state. `canAct`: whether lanes have buttons; `onSwitch(lane)`: one was pressed. */
-export function drawOverview(state, { canAct, onSwitch }) {
-  const { lanes, health, failures, stuck, replicas, audit } = state.overview;
-  drawVerdict(state);
+const headlinesMax = 5;
+/** Up to this number of lanes, those that send are not folded. */
+const lanesUnfolded = 8;
+
+/** Shows a state. `app`: only this one, or null; `canAct`: whether lanes have buttons; `onSwitch(lane)`: one was pressed. */
+export function drawOverview(state, { app, canAct, onSwitch }) {
+  const { health, failures, stuck, replicas, audit } = state.overview;
+  const isWanted = (row) => !app || row.app === app;
+  const ranked = rankLanes(state, serverTime());
+  const lanes = ranked.filter(isWanted);
+  drawVerdict(state, troubles(state, ranked, app), app);
   drawCharts(state);
-  const rows = Math.floor(serverTime() / 1000);
-  show(byId("lanes"), [lanes, canAct, lanes.some((lane) => lane.throttledUntil) && rows], () => drawLanes(lanes, canAct, onSwitch));
+  const seconds = lanes.some((lane) => lane.condition?.[0] === "throttled") && Math.floor(serverTime() / 1000);
+  show(byId("lanes"), [lanes, app, canAct, seconds], () => drawLanes(lanes, app, canAct, onSwitch));
   show(byId("health"), health, () => drawHealth(health));
-  show(byId("failures"), failures, () => drawFailures(failures));
-  show(byId("stuck"), stuck, () => drawStuck(stuck));
+  show(byId("failures"), [failures, app], () => drawFailures(failures.filter(isWanted)));
+  show(byId("stuck"), [stuck, app], () => drawStuck(stuck.filter(isWanted)));
   show(byId("replicas"), replicas.map((replica) => ({ ...replica, silentMs: Math.floor(replica.silentMs / 3000) })), () => drawReplicas(replicas));
   show(byId("audit"), audit, () => drawAudit(audit));
   say(byId("version"), `push-gateway ${state.version}`);
 }
 
 const laneName = (lane) => `${lane.app} / ${lane.channel}`;
-const providerNames = { apns: "APNs", fcm: "FCM", expo: "Expo", webpush: "Web push" };
-const provider = (name) => {
-  const [kind, service] = name.split("/");
-  return [providerNames[kind] ?? kind, service].filter(Boolean).join(", ");
-};
+const appLink = (app) => el("a", { href: "#app=" + encodeURIComponent(app), title: `Only ${app}` }, app);
+const toPage = (page) => el("a", { href: pageLink(page), target: "_blank", rel: "noopener" }, pageTitle(page));
 
-// The verdict.
+// The headline.
 
-/** The worst that is true now: [state, a word, why]. */
-export function verdict(state) {
-  const { recent, minutesRecent } = state;
-  const { lanes, health } = state.overview;
-  const unhealthy = new Map(health.filter((item) => item.state === "bad").map((item) => [item.item, item]));
-  const span = `in the last ${minutesRecent} minutes`;
-  const share = recent.invites ? recent.delivered / recent.invites : null;
-  const failed = recent.invites - recent.delivered;
-  const refused = lanes.filter((lane) => lane.refused === "all");
-  const down = lanes.filter((lane) => lane.circuit === "open");
-  const paused = lanes.filter((lane) => lane.paused);
-  const list = (some) => some.map(laneName).join(", ");
-  const numbers = `${count(failed)} of ${count(recent.invites)} invites were not delivered in time ${span}.`;
-
-  if (unhealthy.has("replicas alive")) return ["bad", "Nothing is sent", "No replica of the gateway is alive."];
-  if (refused.length) {
-    const others = refused.length > 1 ? ` (and ${list(refused.slice(1))})` : "";
-    return ["bad", "Credentials are refused", `${refused[0].refusal}${others}.`];
-  }
-  if (unhealthy.has("oldest ready invite")) {
-    return ["bad", "Calls ring late", `The oldest invite has been waiting for ${unhealthy.get("oldest ready invite").value}.`];
-  }
-  if (share !== null && share < 0.8) return ["bad", "Calls fail", numbers];
-  if (recent.p99 > 5000) return ["bad", "Calls ring late", `One in a hundred takes ${length(recent.p99)} or more ${span}.`];
-  if (down.length) return ["bad", "A provider is down", `Nothing is sent over ${list(down)}: the circuit is open.`];
-  if (paused.length) return ["warn", "A lane is paused", `Nothing is sent over ${list(paused)}.`];
-  if (share !== null && share < 0.97) return ["warn", "Some calls fail", numbers];
-  if (recent.p99 > 2000) return ["warn", "Some calls ring late", `One in a hundred takes ${length(recent.p99)} or more ${span}.`];
-  if (!recent.invites) return ["idle", "No calls", `Nobody has called ${span}.`];
-  return ["ok", "Calls are ringing", `${count(recent.invites)} invites ${span}.`];
+/** The headline, and whether it is bad: [state, text, what is below]. */
+export function headline(state, found, app) {
+  if (found.length) return [found[0].state, found[0].text, ["What to do: ", toPage(found[0].page)]];
+  const span = `in the last ${state.minutesRecent} minutes`;
+  const invites = state.overview.recent.reduce((sum, row) => (app && row.app !== app ? sum : sum + row.count), 0);
+  const of = app ? ` of ${app}` : "";
+  if (!invites) return ["idle", "No calls", [`Nobody has called${of && ` a user${of}`} ${span}.`]];
+  return ["ok", "Calls are ringing", [`${count(invites)} invites${of} ${span}.`]];
 }
 
-function drawVerdict(state) {
-  const { recent } = state;
-  const [kind, word, why] = verdict(state);
+function drawVerdict(state, found, app) {
+  const [kind, text, below] = headline(state, found, app);
   byId("verdict").dataset.state = kind;
-  say(byId("verdict-word"), word);
-  say(byId("verdict-why"), why);
-  if (!byId("overview").hidden) document.title = `${{ ok: "✓", warn: "!", bad: "✗" }[kind] ?? "·"} ${word} – push-gateway`;
+  say(byId("verdict-word"), text);
+  show(byId("verdict-why"), [below, found[0]?.page], () => below);
+  if (!byId("overview").hidden) document.title = `${{ ok: "✓", warn: "!", bad: "✗" }[kind] ?? "·"} ${text} – push-gateway`;
+  const others = found.slice(1);
+  byId("troubles").hidden = !others.length;
+  show(byId("troubles"), others, () => [
+    ...others.slice(0, headlinesMax - 1).map((trouble) => el("li", { "data-state": trouble.state }, trouble.text, ". ", toPage(trouble.page))),
+    ...(others.length >= headlinesMax ? [el("li", {}, `And ${count(others.length - headlinesMax + 1)} more, below.`)] : []),
+  ]);
+  const { recent } = state;
   show(byId("numbers"), recent, () => [
     number("p50 to accepted", length(recent.p50)), number("p99 to accepted", length(recent.p99)),
     number("delivered", percent(recent.invites ? recent.delivered / recent.invites : null)),
   ]);
 }
 
+/** The headline while no state can be read. `page`: of operations. */
+export function drawFault(text, page) {
+  byId("verdict").dataset.state = "bad";
+  byId("troubles").hidden = true;
+  say(byId("verdict-word"), text);
+  show(byId("verdict-why"), text, () => ["What to do: ", toPage(page)]);
+}
+
 const number = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
 
 // Lanes.
 
-function laneState(lane) {
-  if (lane.paused) return ["warn", "paused"];
-  if (lane.circuit === "open") return ["bad", "circuit open"];
-  if (lane.circuit === "half_open") return ["warn", "trying again"];
-  if (lane.throttledUntil > serverTime()) return ["warn", `throttled, ${length(lane.throttledUntil - serverTime())}`];
-  return lane.circuit === null ? ["idle", "not served"] : ["ok", "sends"];
-}
-
-function drawLanes(lanes, canAct, onSwitch) {
-  if (!lanes.length) return empty("There is no lane yet.");
+function drawLanes(lanes, app, canAct, onSwitch) {
+  if (!lanes.length) return empty(app ? `${app} has no lane.` : "There is no lane yet.");
   const notes = (lane) => [
+    ...lane.ills.map((ill) => el("small", { class: `is-${ill.state}` }, ill.text)),
     lane.note && el("small", {}, `Note: ${lane.note}`),
-    lane.heldSince && el("small", {}, `Dead tokens are on hold since ${clock(lane.heldSince)}: ${lane.heldNote ?? "no note"}`),
+    lane.heldSince && el("small", {}, `Dead tokens are on hold since ${moment(lane.heldSince)}: ${lane.heldNote ?? "no note"}`),
   ];
-  return table([
-    ["Lane", "full", (lane) => [el("b", {}, lane.app), " ", el("span", { class: "soft" }, provider(lane.channel)), ...notes(lane)]],
-    ["State", "", (lane) => badge(...laneState(lane))],
+  const columns = [
+    ["Lane", "full", (lane) => [el("b", {}, appLink(lane.app)), " ", el("span", { class: "soft" }, provider(lane.channel)), ...notes(lane)]],
+    ["State", "", (lane) => (lane.condition ? badge(...lane.condition.slice(0, 2)) : badge(lane.ills.length ? (lane.state === "bad" ? "fails" : "some fail") : lane.circuit === null ? "not served" : "sends"))],
     ["Rate", "n", (lane) => (lane.rate === null ? "" : `${count(lane.rate)}/s`)],
     ["In flight", "n", (lane) => (lane.window === null ? "" : [`${count(lane.inFlight)} of ${count(lane.window)}`, meter(lane.inFlight / (lane.window || 1))])],
     ["Backlog", "n", (lane) => backlog(lane)],
@@ -100,7 +90,14 @@ function drawLanes(lanes, canAct, onSwitch) {
       class: "small", type: "button", "data-row": true, "data-key": `switch ${laneName(lane)}`,
       "aria-label": `${lane.paused ? "Resume" : "Pause"} ${laneName(lane)}`, onclick: () => onSwitch(lane),
     }, lane.paused ? "Resume" : "Pause")]] : []),
-  ], lanes);
+  ];
+  if (lanes.length <= lanesUnfolded) return table(columns, lanes);
+  const well = lanes.filter((lane) => lane.state === "ok" || lane.state === "idle");
+  const [ill, sending] = [lanes.slice(0, lanes.length - well.length), well.filter((lane) => lane.state === "ok").length];
+  return [
+    ...(ill.length ? longTable("ill lanes", columns, ill, 12) : []),
+    ...(well.length ? [fold("lanes", [`${count(sending)} lanes send`, well.length > sending && `${count(well.length - sending)} are not served`].filter(Boolean).join(", "), table(columns, well))] : []),
+  ];
 }
 
 function meter(share) {
@@ -118,36 +115,38 @@ function backlog(lane) {
 // Health.
 
 function drawHealth(health) {
-  const wrong = health.filter((item) => item.state !== "ok").sort((a) => (a.state === "bad" ? -1 : 1));
+  const wrong = health.filter((item) => item.state !== "ok").sort((a, b) => (a.state === "bad" ? 0 : 1) - (b.state === "bad" ? 0 : 1));
   if (!wrong.length) return empty(`All ${health.length} checks are ok.`);
   return el("ul", { class: "list" },
-    wrong.map((item) => el("li", {}, el("div", { class: "head" }, el("b", {}, item.item), badge(item.state, item.value)), el("small", {}, item.hint))),
+    wrong.map((item) => el("li", {}, el("div", { class: "head" }, el("b", {}, item.item), badge(readable(item.value), "", item.state)),
+      el("small", {}, item.hint, " ", toPage(pageOf(item.item, item.value))))),
     el("li", { class: "empty" }, `${health.length - wrong.length} other checks are ok.`));
 }
 
 // Failures and what is stuck, each with a call to look at.
 
-const words = (name) => name.replaceAll("_", " ");
+const invitesFirst = (a, b) => (a.kind === "invite" ? 0 : 1) - (b.kind === "invite" ? 0 : 1);
 
 function drawFailures(failures) {
   if (!failures.length) return empty("Nothing failed.");
-  return table([
+  return longTable("failures", [
     ["Reason", "full", (failure) => [el("b", {}, failure.reason), el("small", {}, `${failure.app} ${provider(failure.provider)}, ${words(failure.kind)}`)]],
-    ["Outcome", "", (failure) => badge(failure.outcome === "delivered_late" ? "warn" : "bad", words(failure.outcome))],
+    ["Outcome", "", (failure) => badge(words(failure.outcome))],
     ["Count", "n", (failure) => count(failure.count)],
     ["Last", "n", (failure) => since(failure.lastAt)],
     ["Example", "", (failure) => (failure.callId ? callLink(failure.callId, `failure ${failure.app} ${failure.provider} ${failure.kind} ${failure.outcome} ${failure.reason}`) : failure.device)],
-  ], failures);
+  ], failures.toSorted((a, b) => invitesFirst(a, b) || b.count - a.count));
 }
 
 function drawStuck(stuck) {
   if (!stuck.length) return empty("Nothing is stuck.");
-  return table([
+  return longTable("stuck", [
     ["What", "full", (row) => [el("b", {}, row.why), el("small", {}, `${row.app} ${provider(row.provider)}, ${words(row.kind)}${row.reason ? `, ${row.reason}` : ""}`)]],
-    ["Age", "n", (row) => length(row.ageMs)],
-    ["Left", "n", (row) => length(row.leftMs)],
+    ["Count", "n", (row) => count(row.count)],
+    ["Least left", "n", (row) => length(row.leftMs)],
+    ["Oldest", "n", (row) => length(row.ageMs)],
     ["Replica", "n", (row) => row.replica ?? ""],
-    ["Call", "", (row) => callLink(row.callId, `stuck ${row.app} ${row.callId} ${row.userId} ${row.kind}`)],
+    ["Call", "", (row) => callLink(row.callId, `stuck ${row.app} ${row.provider} ${row.kind} ${row.why} ${row.reason}`)],
   ], stuck);
 }
 
@@ -157,8 +156,7 @@ function drawReplicas(replicas) {
   if (!replicas.length) return empty("None is alive, or was in the last hour.");
   return el("ul", { class: "list" }, replicas.map((replica) => el("li", {},
     el("div", { class: "head" }, el("span", {}, el("b", {}, replica.name), el("span", { class: "soft" }, ` #${replica.id}`)),
-      replica.alive ? (replica.silentMs > 3000 ? badge("warn", `silent for ${length(replica.silentMs)}`) : badge("ok", "alive"))
-        : badge(replica.endedReason === "silent" ? "bad" : "idle", replica.endedReason)),
+      replica.alive ? (replica.silentMs > 3000 ? badge("silent for", ` ${length(replica.silentMs)}`) : badge("alive")) : badge(replica.endedReason)),
     el("small", {}, `version ${replica.version}, `, replica.alive ? ["started ", since(replica.startedAt)] : ["ended ", since(replica.endedAt)],
       replica.claimed ? `, holds ${count(replica.claimed)}` : ""))));
 }

@@ -28,7 +28,7 @@ export function mustLogIn() {
 /** Reads from the gateway whether an operator is logged in. */
 export const readSession = async () => take(await ask("/ui/session"));
 
-/** Makes the buttons work; `changed()` is called after each login, logout, pause and resumption. */
+/** Makes the buttons work; `changed()` is called after each login, logout and intervention. */
 export function startSession(changed) {
   onChange = changed;
   byId("session").addEventListener("click", async () => {
@@ -42,9 +42,9 @@ export function startSession(changed) {
   });
   prepare(byId("login"), async (form) => take(await ask("/ui/session", { body: { key: form.elements.key.value } })));
   prepare(byId("switch"), async (form) => {
-    const { app, provider, paused } = byId("switch").lane;
+    const { path, body } = byId("switch").request;
     try {
-      const answer = await ask(ofDatabase("/ui/lanes"), { token: session.token, body: { app, provider, paused: !paused, note: form.elements.note.value } });
+      const answer = await ask(ofDatabase(path), { token: session.token, body: { ...body, note: form.elements.note.value } });
       say(byId("said"), answer.message);
     } catch (error) {
       if (error instanceof Refusal && error.status === 401) take(loggedOut);
@@ -55,17 +55,30 @@ export function startSession(changed) {
 }
 
 /** Asks for confirmation before a lane is paused or resumed. */
-export function confirmSwitch(lane) {
-  const dialog = byId("switch");
-  const verb = lane.paused ? "Resume" : "Pause";
-  const button = dialog.querySelector("button[type=submit]");
-  dialog.lane = lane;
-  say(byId("switch-title"), `${verb} ${lane.app} / ${lane.provider}?`);
-  say(dialog.querySelector(".what"), lane.paused
+export function confirmSwitch({ app, provider, paused }) {
+  confirm(`${paused ? "Resume" : "Pause"} ${app} / ${provider}`, paused
     ? "It sends again at once, what has been waiting first."
-    : "Nothing more is sent over it until it is resumed: its calls wait, and expire at their deadlines.");
-  say(button, `${verb} ${lane.app} / ${lane.provider}`);
-  button.className = lane.paused ? "primary" : "danger";
+    : "Nothing more is sent over it until it is resumed: its calls wait, and expire at their deadlines.",
+  !paused, { path: "/ui/lanes", body: { app, provider, paused: !paused } });
+}
+
+/** Asks for confirmation before a call is tried again (requeue) or ended (void). */
+export function confirmCall({ app, callId }, action) {
+  confirm(`${action === "requeue" ? "Try again" : "End"} ${callId} of ${app}`, action === "requeue"
+    ? "Each device whose last invite failed gets another one, unless its token is known to be dead; invites that wait are sent now."
+    : "Invites that are not sent yet are taken back, phones that may ring are told to stop, and nobody gets a missed call.",
+  action === "void", { path: "/ui/calls", body: { app, callId, action } });
+}
+
+/** Asks for a note and a confirmation. `request`: what is sent then, with the note. */
+function confirm(title, what, isDanger, request) {
+  const dialog = byId("switch");
+  const button = dialog.querySelector("button[type=submit]");
+  dialog.request = request;
+  say(byId("switch-title"), `${title}?`);
+  say(dialog.querySelector(".what"), what);
+  say(button, title);
+  button.className = isDanger ? "danger" : "primary";
   open(dialog);
 }
 

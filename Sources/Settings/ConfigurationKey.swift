@@ -75,7 +75,7 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("dashboard.enabled", "whether / of http.listen serves the dashboard; default true"),
     ConfigurationKey(
       "dashboard.ops_key_file",
-      "file with a key of at least 32 characters: its holder may read from other machines, and pause and resume lanes"
+      "file with a key of at least 32 characters: its holder may read from other machines, pause lanes and end calls"
     ),
     ConfigurationKey("dashboard.ops_keys.*", "file with the key of the operator NAME, whom push.audit shows"),
     ConfigurationKey("dashboard.identity.header", "header in which an identity proxy sends its signed token (JWT)"),

@@ -123,6 +123,41 @@ import Testing
     }
   }
 
+  @Test func `the session tries a call again and ends it, with the operator and the note in the audit`() async throws {
+    try await DashboardHarness.with { dashboard in
+      try await dashboard.database.execute(
+        """
+        select push.register_lane('porteiro', 'fcm');
+        select push.enqueue_call('{"callId": "ringing", "from": "d"}',
+          '[{"userId": "u", "fcmToken": "a-token-of-a-phone"}]', 'porteiro')
+        """)
+      func act(_ action: String, id: String = "ringing", _ headers: [String]) async throws -> APIAnswer {
+        try await dashboard.send(
+          "POST", "/ui/calls", #"{"app": "porteiro", "callId": "\#(id)", "action": "\#(action)", "note": "it's why"}"#,
+          headers: headers)
+      }
+      let visitor = try await dashboard.logIn()
+      let session = ["Cookie: \(visitor.cookie)", "X-CSRF-Token: \(visitor.token)"]
+      #expect(try await act("void", []).status == 401)
+      #expect(try await act("void", [session[0]]).problem == "other-site")
+      #expect(try await act("delete", session).status == 422)
+      #expect(try await act("void", id: "nobody-knows", session).status == 404)
+      #expect(try await dashboard.database.value("select count(*) from push.audit") == "0")
+      let again = try await act("requeue", session)
+      #expect(again.status == 200)
+      #expect((again.json["message"] as? String)?.hasPrefix("call ringing: nothing to requeue") == true)
+      let ended = try await act("void", session)
+      #expect(ended.status == 200 && (ended.json["message"] as? String)?.hasPrefix("call ringing was ended") == true)
+      #expect(try await dashboard.database.value("select state || voided from push.outbox") == "endedtrue")
+      #expect(
+        try await dashboard.database.value(
+          "select string_agg(concat_ws('|', action, target, via, operator, detail ->> 'note'), ' ' order by id) from push.audit"
+        )
+          == "requeue|porteiro/ringing|push-gateway dashboard|ops|it's why void_call|porteiro/ringing|push-gateway dashboard|ops|it's why"
+      )
+    }
+  }
+
   @Test func `other sites cannot make a logged-in browser change anything`() async throws {
     try await DashboardHarness.with { dashboard in
       try await dashboard.database.execute("select push.register_lane('porteiro', 'fcm')")

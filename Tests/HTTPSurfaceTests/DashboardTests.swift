@@ -68,7 +68,7 @@ import Testing
       #expect(answer.headers["content-security-policy"] != nil)
       let state = answer.json
       let overview = try #require(state["overview"] as? [String: Any])
-      #expect(Set(overview.keys) == ["now", "lanes", "health", "failures", "stuck", "replicas", "audit"])
+      #expect(Set(overview.keys) == ["now", "lanes", "health", "failures", "stuck", "recent", "replicas", "audit"])
       #expect((overview["lanes"] as? [[String: Any]])?.first?["app"] as? String == "porteiro")
       #expect((overview["failures"] as? [[String: Any]])?.first?["reason"] as? String == "Unregistered")
       let minutes = try #require(state["minutes"] as? [[String: Any]])
@@ -76,6 +76,62 @@ import Testing
       #expect(minutes.compactMap { $0["dead"] as? Int } == [1, 0, 0])
       let recent = try #require(state["recent"] as? [String: Any])
       #expect(recent["invites"] as? Int == 2 && recent["p50"] as? Double == 80)
+    }
+  }
+
+  @Test func `each check of push.health has a page of operations, which the gateway has`() async throws {
+    let script = String(decoding: try #require(DashboardAsset.at("/ui/troubles.js")).bytes, as: UTF8.self)
+    let names = script.matches(of: /"([a-z]+(?:-[a-z]+)+)"/).map { String($0.1) }
+    #expect(names.count > 20)
+    for name in names {
+      let page = try #require(DashboardAsset.at("/ui/operations/\(name).md"), "\(name)")
+      #expect(page.bytes.starts(with: Array("# ".utf8)) && page.type == "text/plain; charset=utf-8")
+    }
+    try await TestDatabase.with { database in
+      let items = try await database.value("select string_agg(item, ',') from push.health where item !~ '^dead rows'")
+      // Those of the server alone are on the page of the daily look.
+      let others: Set = ["oldest transaction", "prepared transactions", "transaction ids used", "notify queue"]
+      for item in items.split(separator: ",").map(String.init) where !others.contains(item) {
+        #expect(script.contains("\"\(item)\": \"") || script.contains("\(item): \""), "\(item) has no page")
+      }
+    }
+  }
+
+  @Test func `a list of calls has the newest first, and those that its filters name`() async throws {
+    try await DashboardHarness.with { dashboard in
+      try await dashboard.database.execute(
+        """
+        select push.register_lane('porteiro', 'fcm'), push.register_lane('condo', 'fcm');
+        select push.enqueue_call(jsonb_build_object('callId', 'call-' || i, 'from', 'secret-payload'),
+          jsonb_build_array(jsonb_build_object('userId', case i when 2 then 'ana' else '<b>bruno</b>' end,
+            'fcmToken', 'a-secret-token-of-phone-' || i)), case i when 3 then 'condo' else 'porteiro' end)
+        from generate_series(1, 4) i;
+        alter table push.outbox disable trigger user;
+        update push.outbox set created_at = now() - interval '10 minutes' + right(call_id, 1)::int * interval '1 minute';
+        update push.outbox set created_at = now() - interval '3 hours' where call_id = 'call-4';
+        alter table push.outbox enable trigger user;
+        select push.end_call('call-1', app => 'porteiro');
+        """)
+      func list(_ query: String) async throws -> [String?] {
+        let answer = try await dashboard.get("/ui/calls?\(query)")
+        #expect(answer.status == 200 && answer.headers["cache-control"] == "no-store")
+        #expect(!answer.body.contains("secret"))
+        let calls = try #require(try JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [[String: Any]])
+        for call in calls {
+          #expect(Set(call.keys) == ["callId", "app", "users", "outcome", "endReason", "createdAt", "pushes"])
+        }
+        return calls.map { $0["callId"] as? String }
+      }
+      #expect(try await list("since=60") == ["call-3", "call-2", "call-1"])
+      #expect(try await list("since=600") == ["call-3", "call-2", "call-1", "call-4"])
+      #expect(try await list("since=60&app=porteiro") == ["call-2", "call-1"])
+      #expect(try await list("since=60&user=ana") == ["call-2"])
+      #expect(try await list("since=60&user=%3Cb%3Ebruno%3C%2Fb%3E&outcome=ended") == ["call-1"])
+      #expect(try await list("since=60&app=porteiro&user=nobody") == [])
+      let bad = ["since=", "since=0", "since=44641", "since=x", "since=60&user=" + String(repeating: "x", count: 129)]
+      for query in bad + ["since=60&app=%00"] {
+        #expect(try await dashboard.get("/ui/calls?\(query)").status == 422, "\(query)")
+      }
     }
   }
 

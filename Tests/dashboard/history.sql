@@ -7,11 +7,11 @@ select at, -i, at - ms * interval '1 ms', at + interval '1 minute', at - ms * 0.
   lane, 0, outcome, case outcome when 4 then 410 when 3 then null else 200 end, 'resident-' || i, md5(i::text)::uuid::text,
   'c0ff…' || lpad(to_hex(i % 65536), 4, '0'), case outcome when 4 then 'Unregistered' when 3 then 'DeadlinePassed' end, 'm' || i
 from (
-  select i, now() - interval '30 minutes' * (1 - (i - 0.5) / 5400) as at,
+  select i, now() - interval '30 minutes' * (1 - (i - 0.5) / 10800) as at,
     35 + 60 * random() + case when random() < 0.02 then 250 * random() else 0 end
-      + case when i between 2300 and 2560 then 380 * random() else 0 end as ms,
+      + case when i between 4600 and 5120 then 380 * random() else 0 end as ms,
     (select id from push.lane order by id offset i % 3 limit 1) as lane,
-    case when i between 2300 and 2560 and random() < 0.06 then 3 when random() < 0.004 then 4 else 0 end as outcome
-  from generate_series(1, 5400) i
-  where random() < 0.75 + 0.25 * sin(i / 420.0)
+    case when i between 4600 and 5120 and random() < 0.06 then 3 when random() < 0.004 then 4 else 0 end as outcome
+  from generate_series(1, 10800) i
+  where random() < 0.75 + 0.25 * sin(i / 840.0)
 ) x;

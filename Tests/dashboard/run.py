@@ -7,6 +7,7 @@ the content security policy and any script error fails it.
 import argparse
 import base64
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 PICTURE_BYTES_MAX = 200_000
 results = {True: 0, False: 0}
 
@@ -99,10 +100,16 @@ def sql(options, statement):
         text=True).stdout.strip()
 
 
+def sql_file(options, name):
+    subprocess.run([options.psql, "-XAtq", "-v", "ON_ERROR_STOP=1", options.database, "-o", "/dev/null", "-f",
+        Path(__file__).with_name(name)], check=True)
+
+
 def overview(page):
     page.show(1280, 960, "light")
     page.open()
-    page.until("the page says how calls are", lambda: page.text("#verdict-word") in ("Calls are ringing", "Some calls fail"))
+    page.until("the page says how calls are",
+        lambda: page.text("#verdict-word") == "Calls are ringing" or page.text("#verdict-word").startswith("porteiro FCM: "))
     page.until("it is live", lambda: page.text("#live") == "live")
     check("three charts are drawn", page.script("return document.querySelectorAll('#charts svg .line, #charts svg rect').length > 30"))
     check("every lane is there", [w in page.text("#lanes") for w in ("APNs", "FCM", "Expo", "sends")], [True] * 4)
@@ -144,9 +151,13 @@ def failed_call(page):
     page.until("Enter opens the example", lambda: page.script("return location.hash.startsWith('#call=')"))
     page.keys(Keys.ESCAPE)
     page.until("and Escape comes back to the same row", lambda: page.focus() == chosen)
-    page.script("document.querySelector('.plot').focus()")
-    page.keys(Keys.ARROW_LEFT)
-    page.until("arrow keys read a chart", lambda: "p50" in page.text("#charts .axis") and "min ago" in page.text("#charts .axis"))
+
+    def read():
+        # A chart that is drawn again begins anew.
+        page.script("document.querySelector('.plot').focus()")
+        page.keys(Keys.ARROW_LEFT)
+        return "p50" in page.text("#charts .axis") and "min ago" in page.text("#charts .axis")
+    page.until("arrow keys read a chart", read)
     page.script("document.activeElement.blur()")
     page.open("/?again")
     page.keys(Keys.TAB)
@@ -203,7 +214,7 @@ def lanes(page):
     switch(page, "Pause", "quota exceeded, see ticket 7", "pause_lane")
     page.until("the page says that the lane is paused",
         lambda: "paused" in page.text("#lanes") and "quota exceeded, see ticket 7" in page.text("#lanes"))
-    page.until("and above all", lambda: page.text("#verdict-word") == "A lane is paused")
+    page.until("and above all", lambda: page.text("#verdict-word") == "porteiro FCM: paused")
     check("the database has it", sql(page.options, "select app, provider from push.lanes where paused"), "porteiro|fcm")
     audit = "select action, target, via, operator, detail ->> 'note' from push.audit order by id desc limit 1"
     check("the audit says who and why", sql(page.options, audit),
@@ -228,10 +239,10 @@ def credentials(page):
         "select push.report_lanes((select id from push.gateways where name = 'other'), array[l.id], array[1], array[1], array[0], "
         f"array['open'], array[0], array[0], array['{sentence}'], array['all']) "
         "from push.lane l where l.app = 'porteiro' and l.provider = 'apns'")
-    page.until("refused credentials are named above all", lambda: page.text("#verdict-word") == "Credentials are refused")
-    check("with what to check", page.text("#verdict-why"), f"{sentence}.")
+    page.until("refused credentials are named above all, with what to check", lambda: page.text("#verdict-word") == sentence)
+    check("with a link to the page", page.text("#verdict-why"), "What to do: Credentials fail")
     sql(page.options, "select push.retire_gateway(id) from push.gateways where name = 'other'")
-    page.until("and no longer when they are accepted", lambda: page.text("#verdict-word") != "Credentials are refused")
+    page.until("and no longer when they are accepted", lambda: page.text("#verdict-word") != sentence)
 
 
 def looks(page):
@@ -248,8 +259,9 @@ def looks(page):
         light = page.script("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number).reduce((a, b) => a + b) > "
             "380")
         check(f"{scheme} is {scheme}", light, scheme == "light")
-        page.picture(scheme)
-    for width in (360, 768, 1920):
+        if scheme == "light":
+            page.picture(scheme)
+    for width in (360, 390, 768, 1920):
         page.show(width, 800, "light")
         page.open(f"/?{width}")
         page.until(f"{width} px are drawn", ready)
@@ -261,11 +273,165 @@ def looks(page):
     page.open("/?call#call=call-failed")
     page.until("the call is drawn", lambda: "UNREGISTERED" in page.text("#call"))
     page.picture("call")
-    page.show(360, 740, "dark", scale=2)
-    page.open("/?phone")
-    page.until("a phone is drawn", ready)
-    page.picture("phone")
     page.quiet("looks")
+
+
+def call_list(page):
+    """The list of calls; its filters are in the address."""
+    page.open("/?list#calls")
+    page.until("the list has the calls", lambda: all(name in page.text("#calls table") for name in ("call-failed", "call-answered")))
+    check("hostile ids are text there", ["<img src=x onerror=alert(1)>" in page.text("#calls table"),
+        page.script("return document.querySelectorAll('#calls img, #calls script').length")], [True, 0])
+    check("what became of the invites is there", "dead UNREGISTERED" in page.text("#calls table"))
+    check("times name their zone", page.text("#calls td:nth-child(2)").count("UTC"), page.script(
+        "return document.querySelectorAll('#calls tbody tr').length"))
+    page.open("/?user#calls&user=elisa")
+    page.until("a user's calls", lambda: page.text("#calls tbody td:first-child") == "call-failed")
+    check("the filter shows it", page.script("return document.querySelector('#calls [name=user]').value"), "elisa")
+    page.script("const o = document.querySelector('#calls [name=outcome]'); o.value = 'answered'; "
+        "o.dispatchEvent(new Event('change', {bubbles: true}))")
+    page.until("a chosen filter is in the address, beside the others", lambda: page.script("return location.hash")
+        == "#calls&user=elisa&outcome=answered&since=60" and "No call matches" in page.text("#calls"))
+    page.driver.back()
+    page.until("and goes back", lambda: page.text("#calls tbody td:first-child") == "call-failed")
+    page.script("document.querySelector('#calls tbody a').click()")
+    page.until("a row opens its call", lambda: "UNREGISTERED" in page.text("#call"))
+    page.keys(Keys.ESCAPE)
+    page.until("and Escape comes back to the list", lambda: page.script("return location.hash") == "#calls&user=elisa")
+    page.quiet("the list of calls")
+
+
+def call_actions(page):
+    """A call is tried again and ended, with a note, as a lane is paused."""
+    sql(page.options, "select push.enqueue_call('{\"callId\": \"call-ending\", \"from\": \"doorman-7\"}', "
+        "'[{\"userId\": \"bruno\", \"fcmToken\": \"fault-SENDER_ID_MISMATCH-brunos-phone\"}]', 'porteiro', 600)")
+    page.open("/?ending#call=call-ending")
+    page.until("the call has failed", lambda: "SENDER_ID_MISMATCH" in page.text("#call table"))
+    audit = "select action, target, via, operator, detail ->> 'note' from push.audit order by id desc limit 1"
+    for label, action, note in (("Try again", "requeue", "the app was updated"), ("End the call", "void_call", "a test call")):
+        page.until(f"there is a button: {label}", lambda label=label: page.script(
+            "const b = [...document.querySelectorAll('#call button')].find((n) => n.innerText === arguments[0]); b?.click(); "
+            "return document.getElementById('switch').open", label))
+        check("it asks before", "call-ending of porteiro?" in page.text("#switch-title"))
+        page.keys(note, Keys.ENTER)
+        page.until(f"the audit says who and why: {action}", lambda action=action, note=note: sql(page.options, audit)
+            == f"{action}|porteiro/call-ending|push-gateway dashboard|ops|{note}")
+    page.until("the call has ended, and has no buttons any more",
+        lambda: "ended" in page.text("#call .facts") and page.text("#call .buttons") == "")
+    check("the database has it", sql(page.options, "select state, voided from push.outbox where call_id = 'call-ending'"), "ended|t")
+    page.quiet("a call that is ended")
+
+
+def contrasts(page):
+    """The least contrast of a visible badge's text with its background, by WCAG 2."""
+    return page.script("""
+      const light = (color) => {
+        const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
+          .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      return Object.fromEntries(["ok", "warn", "bad", "idle"].map((state) => [state, (() => {
+        const node = document.body.appendChild(document.createElement("span"));
+        node.className = "badge";
+        node.dataset.state = state;
+        const style = getComputedStyle(node);
+        const [a, b] = [light(style.color), light(style.backgroundColor)].sort((x, y) => y - x);
+        node.remove();
+        return (a + 0.05) / (b + 0.05);
+      })()]));""")
+
+
+def trouble(page):
+    """Forty apps, of which some are in trouble."""
+    sql_file(page.options, "trouble.sql")
+    page.show(1280, 1000, "light")
+    page.open("/?trouble")
+    page.until("the headline names app, provider and reason of the worst",
+        lambda: page.text("#verdict-word") == "building17 FCM: 8 of 8 refused, UNREGISTERED")
+    lines = [line for line in page.text("#troubles li").split("\n") if line.startswith("building")]
+    check("the others follow, the worst first", [" ".join(line.split()[:2]) for line in lines],
+        ["building05 Expo:", "building21 FCM:", "building09 APNs:"])
+    check("each with what it is", ["circuit open" in lines[0], "5 of 95 refused, UNREGISTERED" in lines[1],
+        lines[2].startswith("building09 APNs: throttled for ")], [True] * 3)
+    check("the worst lane is the first row", page.text("#lanes tbody tr:first-child").startswith("building17 FCM"))
+    check("lanes that send are folded", [set(page.text("#lanes > table tbody b").split("\n")) - {"porteiro"},
+        "lanes send" in page.text("#lanes summary")], [{"building17", "building05", "building21", "building09"}, True])
+    page.script("document.querySelector('#lanes summary').click()")
+    page.until("until they are opened", lambda: "building40" in page.text("#lanes"))
+    states = page.script("return performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/ui/state')).length")
+    page.until("and stay open when the page is drawn again", lambda: page.script("return performance.getEntriesByType('resource')"
+        ".filter((e) => e.name.endsWith('/ui/state')).length") > states + 2 and "building40" in page.text("#lanes"))
+    check("the pill says for how long, and not until when", [
+        bool(re.search("building09/apns: throttled for [56]. min", page.text("#health .badge"))),
+        "-11-" in page.text("#health") or "+00" in page.text("#health")], [True, False])
+    check("hints are about what is true now", ["A throttled lane sends again by itself" in page.text("#health"),
+        "ends a pause" in page.text("#health")], [True, False])
+    links = page.script("return [...new Set([...document.querySelectorAll('#health a, #verdict a')].map((a) => a.getAttribute('href')))]")
+    pages = page.driver.execute_async_script("const [links, done] = arguments; Promise.all(links.map(async (link) => "
+        "{ const r = await fetch(link); return r.status + ' ' + (await r.text()).split('\\n')[0]; })).then(done)", links)
+    check("and lead to pages of operations", [text[:5] for text in pages], ["200 #"] * len(pages))
+    check("there are such links", len(links) > 1)
+    app_filter(page)
+    paused(page)
+    for scheme in ("light", "dark"):
+        page.show(1280, 1000, scheme)
+        check(f"badges can be read, {scheme}", {state: ratio for state, ratio in contrasts(page).items() if ratio < 4.5}, {})
+    sql_file(page.options, "stuck.sql")
+    page.open("/?stuck")
+    page.until("invites that expire unsent are the worst", lambda: page.text("#verdict-word").startswith(
+        "building30 FCM: 183 invites ready, and not claimed"))
+    rows = page.text("#stuck tbody tr").split("ready, and not claimed")
+    check("equal rows are one, and rings come before missed calls", ["invite\t183" in rows[1] or "invite" in rows[1] and "183" in rows[1],
+        "missed call" in rows[2] and "12" in rows[2]], [True, True])
+    page.picture("dark")
+    page.show(390, 844, "dark", scale=1.5)
+    page.open("/?small")
+    page.until("a phone is drawn", lambda: page.text("#live") == "live" and "building30" in page.text("#verdict-word"))
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    order = [page.script(top, part) for part in ("#verdict", "#health", "#lanes", "#charts")]
+    check("on a phone what is wrong comes before charts", order, sorted(order))
+    check("the first screen has the headline and what follows it", page.script("return document.querySelector('#troubles')"
+        ".getBoundingClientRect().bottom < 844"))
+    check("nothing is wider than the screen", page.script("return document.documentElement.scrollWidth"), 390)
+    check("the name of a check is not squeezed", page.script(
+        "return Math.min(...[...document.querySelectorAll('#health .head b')].map((n) => n.getBoundingClientRect().width)) > 35"))
+    page.picture("phone")
+    page.quiet("trouble")
+
+
+def app_filter(page):
+    page.script("document.querySelector('#lanes tbody a').click()")
+    page.until("an app's link filters", lambda: page.script("return location.hash") == "#app=building17")
+    page.until("its lanes alone are left, unfolded",
+        lambda: set(page.text("#lanes tbody b").split("\n")) == {"building17"} and page.text("#lanes summary") == "")
+    check("the headline is about it", page.text("#verdict-word"), "building17 FCM: 8 of 8 refused, UNREGISTERED")
+    check("nothing of the others", page.text("#troubles"), "")
+    page.open("/?filtered#app=building22")
+    page.until("the address has the filter", lambda: set(page.text("#lanes tbody b").split("\n")) == {"building22"})
+    check("an app without trouble has none", page.text("#verdict-word"), "No calls")
+    check("the choice shows the app", page.script("return document.getElementById('app').value"), "building22")
+    page.script("const s = document.getElementById('app'); s.value = ''; s.dispatchEvent(new Event('change', {bubbles: true}))")
+    page.until("all apps again",
+        lambda: page.text("#verdict-word").startswith("building17") and "lanes send" in page.text("#lanes summary"))
+
+
+def paused(page):
+    """The refresh is paused. That nothing is drawn is seen once the gateway has a state that is five seconds younger."""
+    state = ("const done = arguments[0]; fetch('/ui/state').then((r) => r.json())"
+        ".then((s) => done([s.overview.now, JSON.stringify(s.overview.audit)]))")
+    page.keys("p")
+    page.until("the refresh is paused", lambda: page.text("#live").startswith("paused at ") and page.text("#live").endswith(" UTC"))
+    begun = page.driver.execute_async_script(state)[0]
+    sql(page.options, "select push.pause_lane('building40', 'expo', 'while the page is paused')")
+
+    def later():
+        now, audit = page.driver.execute_async_script(state)
+        return now > begun + 5000 and "while the page is paused" in audit
+    page.until("the gateway goes on", later)
+    check("a paused page does not change", ["while the page is paused" in page.text("#audit"), page.text("#stale")], [False, ""])
+    page.keys("p")
+    page.until("and goes on afterwards", lambda: "while the page is paused" in page.text("#audit") and page.text("#live") == "live")
+    sql(page.options, "select push.resume_lane('building40', 'expo')")
 
 
 def locked(page):
@@ -305,6 +471,15 @@ def stale(page):
     finally:
         os.kill(page.options.gateway_pid, signal.SIGCONT)
     page.until("it is live again", lambda: page.text("#live") == "live" and page.text("#stale") == "")
+    sql(page.options, "alter function push.overview rename to overview_away")
+    page.open("/?away")
+    page.until("a page that is loaded while the database is away says so",
+        lambda: page.text("#verdict-word") == "The database does not answer: nothing is sent")
+    check("and what to do", page.script("return document.querySelector('#verdict-why a').getAttribute('href')"),
+        "/ui/operations/database-failed-over.md")
+    sql(page.options, "alter function push.overview_away rename to overview")
+    page.until("until it is back", lambda: page.text("#live") == "live" and "database" not in page.text("#verdict-word"))
+    page.quiet("a database that is away", expected=["503"])
     page.driver.find_element(By.ID, "session").click()
     page.until("logging out takes the buttons away", lambda: page.text("#session") == "Log in" and page.text("#lanes button") == "")
 
@@ -317,7 +492,8 @@ def main():
     parser.add_argument("--locked", action="store_true", help="the gateway is one that needs a login; empties the key's file")
     page = Page(parser.parse_args())
     try:
-        parts = (locked,) if page.options.locked else (overview, failed_call, hostile_call, log_in, lanes, credentials, looks, stale)
+        parts = (locked,) if page.options.locked else (
+            overview, failed_call, hostile_call, call_list, log_in, lanes, credentials, looks, call_actions, trouble, stale)
         for part in parts:
             part(page)
     finally:

@@ -37,10 +37,27 @@ set local enable_seqscan = on;
 -- The overview.
 select test.call('dash-1', 2, 'dash') as outbox \gset
 select test.equal('the overview has all its parts', (select string_agg(k, ' ' order by k) from jsonb_object_keys(push.overview()) k),
-  'audit failures health lanes now replicas stuck');
+  'audit failures health lanes now recent replicas stuck');
 select test.equal('a lane as it is', (select concat_ws(' ', l ->> 'ready', l ->> 'paused', l ->> 'circuit')
   from jsonb_array_elements(push.overview() -> 'lanes') l where l ->> 'app' = 'dash'), '2 false');
 select test.equal('so many, and no more', jsonb_array_length(push.overview(1) -> 'failures'), 1);
+-- Equal rows are one, and an invite with more time left comes before what is no ring.
+update push.delivery set created_at = now() - interval '9 s', due_at = now() - interval '9 s' where outbox_id = :outbox;
+insert into push.delivery (outbox_id, n, kind, state, deadline_at, created_at, due_at, lane, ready_lane, user_id, token, environment, platform)
+  select d.outbox_id, 10 + i, 2, 0, now() + interval '1 s', now() - interval '1 hour', now() - interval '1 hour', d.lane, d.lane, 'u' || i,
+    'missed-' || d.token, 0, 2
+  from push.delivery d, generate_series(1, 12) i where d.outbox_id = :outbox and d.n = 0;
+create function pg_temp.stuck(p_max int) returns text language sql as $$
+  select string_agg(concat_ws(' ', s ->> 'kind', s ->> 'count', s ->> 'callId', (s ->> 'ageMs')::int >= 9000), ', ' order by i)
+    from jsonb_array_elements(push.overview(p_max) -> 'stuck') with ordinality x(s, i) where s ->> 'app' = 'dash' $$;
+select test.equal('what is stuck: equal rows as one, invites before the rest', pg_temp.stuck(50),
+  'invite 2 dash-1 t, missed_call 12 dash-1 t');
+select test.equal('so a limit never hides an invite behind missed calls', pg_temp.stuck(1), 'invite 2 dash-1 t');
+delete from push.delivery where outbox_id = :outbox and n > 9;
+select test.equal('the last five minutes by outcome and reason, without cancels and void ones',
+  (select string_agg(concat_ws(' ', r ->> 'app', r ->> 'outcome', r ->> 'reason', r ->> 'count'), ', ' order by r ->> 'outcome')
+  from jsonb_array_elements(push.overview() -> 'recent') r where r ->> 'app' = 'dash'),
+  'dash dead r 2, dash delivered 100, dash delivered_late 1, dash expired r 1');
 select test.equal('no part is null', (select count(*) from jsonb_each(push.overview()) e where e.value = 'null'), 0::bigint);
 
 -- A call's timeline.
@@ -78,8 +95,20 @@ select test.equal('the audit names the operator',
 select test.equal('so does the overview', push.overview() -> 'audit' -> 1 ->> 'operator', 'alice');
 select test.equal('an intervention in SQL has no operator',
   (select count(*) from push.audit where action in ('pause_lane', 'resume_lane') and operator is null and target = 'dash/fcm'), 3::bigint);
-select test.equal('only the service may pass an operator', (select string_agg(r, ' ') from unnest('{push_enqueuer,push_ops,push_gateway}'::text[]) r
-  where has_function_privilege(r, 'push.operate_lane(text, text, text, boolean, text)', 'execute')), 'push_gateway');
+select test.equal('a call is tried again on behalf of an operator', push.operate_call('alice', 'dash', 'dash-1', 'requeue', 'her try'),
+  'call dash-1: nothing to requeue: no invite of a living token has failed or is waiting');
+select test.equal('and ended', push.operate_call(repeat('b', 200), 'dash', 'dash-1', 'void', repeat('n', 600)) ~
+  '^call dash-1 was ended \(voided\): 2 invites', true);
+select test.equal('it has ended', (select state || ' ' || end_reason from push.outbox where call_id = 'dash-1' and app = 'dash'), 'ended voided');
+select test.equal('the call of another app goes on', (select state from push.outbox where call_id = 'dash-1' and app = 'default'), 'ringing');
+select test.equal('the audit has the operators and their notes', (select string_agg(concat_ws(' ', action, target, left(operator, 5),
+  length(operator), left(detail ->> 'note', 7), length(detail ->> 'note'), detail ->> 'done'), ', ' order by id)
+  from push.audit where action in ('requeue', 'void_call')),
+  'requeue dash/dash-1 alice 5 her try 7, void_call dash/dash-1 bbbbb 128 nnnnnnn 500 true');
+select test.equal('only the service may pass an operator', (select string_agg(r || ' ' || f, ', ') from
+  unnest('{push_enqueuer,push_ops,push_gateway}'::text[]) r, unnest('{"operate_lane(text, text, text, boolean, text)",
+  "operate_call(text, text, text, text, text)"}'::text[]) f where has_function_privilege(r, 'push.' || f, 'execute')),
+  'push_gateway operate_lane(text, text, text, boolean, text), push_gateway operate_call(text, text, text, text, text)');
 
 -- Rights.
 select test.equal('the rights may be given again', push.grant_dashboard(),

@@ -52,9 +52,13 @@ language sql stable set search_path = push, pg_temp as $$
         f.example_device as device
       from push.failures f order by f.count desc, f.last_at desc limit p_max) x),
     'stuck', (select coalesce(jsonb_agg(x), '[]') from (
-      select s.app, s.provider, s.kind, s.call_id as "callId", s.user_id as "userId", s.why, push.length_ms(s.age) as "ageMs",
-        push.length_ms(s."left") as "leftMs", s.last_reason as reason, s.gateway as replica
-      from push.stuck s order by s."left" limit p_max) x),
+      select s.app, s.provider, s.kind, s.why, s.last_reason as reason, count(*), max(push.length_ms(s.age)) as "ageMs",
+        min(push.length_ms(s."left")) as "leftMs", (array_agg(s.call_id order by s."left"))[1] as "callId",
+        string_agg(distinct s.gateway::text, ', ') as replica
+      from push.stuck s group by 1, 2, 3, 4, 5 order by s.kind <> 'invite', "leftMs" limit p_max) x),
+    'recent', (select coalesce(jsonb_agg(x), '[]') from (
+      select h.app, h.provider, h.outcome, h.reason, count(*) from push.delivery_history h
+      where h.finished_at > now() - interval '5 minutes' and h.kind = 'invite' and h.outcome <> 'void' group by 1, 2, 3, 4) x),
     'replicas', (select coalesce(jsonb_agg(x), '[]') from (
       select r.id, r.name, r.version, r.alive, push.epoch_ms(r.started_at) as "startedAt", push.length_ms(r.silence) as "silentMs", r.claimed,
         push.epoch_ms(r.ended_at) as "endedAt", r.ended_reason as "endedReason"
@@ -64,9 +68,31 @@ language sql stable set search_path = push, pg_temp as $$
       from push.audit a order by a.at desc limit 8) x))
 $$;
 comment on function push.overview is
-  'the overview for operators, as one JSON object: lanes, health, failures, stuck, replicas (alive, or ended in the last '
-  'hour) and audit (the last interventions), from the views of these names. Intervals are in milliseconds, times in '
-  'milliseconds since 1970. p_max: maximum number of entries of failures, stuck and replicas; the worst come first';
+  'the overview for operators, as one JSON object: lanes, health, failures, stuck (equal rows as one, with their count, invites first), '
+  'replicas (alive, or ended in the last hour) and audit (the last interventions), from the views of these names, and recent (the outcomes of '
+  'invites in the last five minutes). Intervals are in milliseconds, times in milliseconds since 1970. p_max: maximum number of entries of '
+  'failures, stuck and replicas; the worst come first';
+
+-- push.requeue and push.void_call record what they do as the last row of push.audit that this session has made.
+create or replace function push.operate_call(p_operator text, p_app text, p_call_id text, p_action text, p_note text) returns text
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_message text;
+begin
+  if p_action = 'requeue' then
+    v_message := (select r.message from push.requeue(p_call_id, p_app) r);
+  else
+    v_message := (select v.message from push.void_call(p_call_id, app => p_app) v);
+  end if;
+  update push.audit a set operator = left(p_operator, 128), detail = a.detail || jsonb_build_object('note', left(p_note, 500))
+    where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+  return v_message;
+end
+$$;
+comment on function push.operate_call is
+  'push.requeue or push.void_call for a user who is logged in to the dashboard, recorded in push.audit. p_operator: the user, for '
+  'push.audit.operator; p_app, p_call_id: the call; p_action: requeue, or void; p_note: the reason, at most 500 characters. Returns a '
+  'sentence that says what was done';
 
 create or replace function push.calls(p_call_id text) returns jsonb
 language sql stable set search_path = push, pg_temp as $$

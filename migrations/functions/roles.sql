@@ -35,8 +35,8 @@ union all values
     'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
     'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
     'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
-    'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
-    'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+    'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, '
+    'push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
     'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
     'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, '
     'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')

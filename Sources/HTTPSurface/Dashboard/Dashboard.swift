@@ -8,8 +8,8 @@ import ServiceLifecycle
 package import Settings
 
 /// Serves the dashboard's files at `/` and its requests below `/ui/` on `http.listen`, over connections to Postgres of
-/// its own. With several databases, the page shows one at a time. Users with an ops key or with an identity from the proxy may pause and resume lanes. Other users on this
-/// machine can only read.
+/// its own. With several databases, the page shows one at a time. Users with an ops key or with an identity from the proxy may
+/// pause and resume lanes, and requeue and end calls. Other users on this machine can only read.
 package struct Dashboard: Service, OpsRoutes {
   /// The value of `push.audit.via` for changes made here.
   static let applicationName = "push-gateway dashboard"

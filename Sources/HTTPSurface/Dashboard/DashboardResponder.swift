@@ -13,6 +13,8 @@ struct DashboardResponder: Sendable {
   /// `X-CSRF-Token`: the token of the session. Only the dashboard's own page knows it.
   static let tokenField = HTTPField.Name("X-CSRF-Token") ?? .authorization
   static let bodyMaxBytes = 4_096
+  /// How far back a list of calls may reach: 31 days.
+  static let minutesMax: Int32 = 31 * 24 * 60
 
   let gate: OpsGate
   let databases: [DashboardDatabase]
@@ -39,7 +41,8 @@ struct DashboardResponder: Sendable {
       return Self.json(try await database(of: request).state.json())
     case "/ui/calls":
       try await gate.admitReader(request, context)
-      return Self.json(try await calls(request))
+      let isList = request.uri.queryParameters["since"] != nil
+      return Self.json(try await isList ? callList(request) : calls(request))
     case "/ui/session": return session(of: try await gate.caller(of: request, context), request)
     default: throw .noSuchPath
     }
@@ -53,6 +56,24 @@ struct DashboardResponder: Sendable {
     var parameters = PostgresParameters()
     parameters.append(id)
     return try await database(of: request).pool.query(DashboardStatements.calls, parameters).json(0, 0)
+  }
+
+  /// The newest calls of an app, with a user, of an outcome.
+  private func callList(_ request: Request) async throws(APIProblem) -> [UInt8] {
+    var parameters = PostgresParameters()
+    for name in ["app", "user", "outcome"] {
+      let text = request.uri.queryParameters[name[...]].map(String.init) ?? ""
+      guard text.unicodeScalars.count <= 128, !text.unicodeScalars.contains("\0") else {
+        throw .invalid(name, "must have at most 128 characters")
+      }
+      parameters.append(text)
+    }
+    let since = request.uri.queryParameters["since"]
+    guard let minutes = since.flatMap({ Int32($0) }), 1...Self.minutesMax ~= minutes else {
+      throw .invalid("since", "must be a number of minutes, from 1 to \(Self.minutesMax)")
+    }
+    parameters.append(minutes)
+    return try await database(of: request).pool.query(DashboardStatements.callList, parameters).json(0, 0)
   }
 
   /// The database that a request names; without a name, the first one.
@@ -82,6 +103,7 @@ struct DashboardResponder: Sendable {
       response.headers[.setCookie] = gate.cookie(for: request).header(nil)
       return response
     case "/ui/lanes": return try await switchLane(request, for: caller.name)
+    case "/ui/calls": return try await operateCall(request, for: caller.name)
     default: throw .noSuchPath
     }
   }
@@ -119,13 +141,36 @@ struct DashboardResponder: Sendable {
         "operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": .stringConvertible(isPaused),
         "database": database.name.map { "\($0)" },
       ].compactMapValues(\.self))
+    return await Self.done(message, in: database)
+  }
+
+  private func operateCall(_ request: Request, for name: String) async throws(APIProblem) -> Response {
+    let database = try database(of: request)
+    let body = try APIBody(try await body(of: request), members: ["app", "callId", "action", "note"])
+    let (app, id) = (try body.text("app", max: 64), try body.text("callId", max: 128))
+    let action = try body.text("action", max: 16)
+    guard ["requeue", "void"].contains(action) else { throw .invalid("action", "must be requeue or void") }
+    var parameters = PostgresParameters()
+    for text in [name, app, id, action, try body.text("note", max: 500)] { parameters.append(text) }
+    let message = try await database.pool.query(DashboardStatements.operateCall, parameters).text(0, 0)
+    logger.notice(
+      "An operator requeued or ended a call",
+      metadata: [
+        "operator": "\(name)", "app": "\(app)", "call_id": "\(id)", "action": "\(action)",
+        "database": database.name.map { "\($0)" },
+      ].compactMapValues(\.self))
+    return await Self.done(message, in: database)
+  }
+
+  /// The answer to a change: a sentence that says what was done.
+  private static func done(_ message: String, in database: DashboardDatabase) async -> Response {
     await database.state.forget()
     var writer = JSONWriter()
     writer.beginObject()
     writer.key("message")
     writer.string(message)
     writer.endObject()
-    return Self.json(writer.bytes)
+    return json(writer.bytes)
   }
 
   // MARK: - Parts
