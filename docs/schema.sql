@@ -5,37 +5,33 @@ CREATE SCHEMA push;
 
 COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their history';
 
-CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
+CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(fault text, is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
     LANGUAGE sql STABLE
     AS $$
-  select c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
+  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
     case when not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
-    case when c.bytes > 880 then push.size_faults(p_payload, c.is_call) end
+    case when octet_length(p_payload::text) > 880 then push.size_faults(p_payload, c.is_call) end
   from (
-    -- A payload with a fault is not made text: it may be thousands of times as long.
-    select f.*, case when f.fault is null then octet_length(p_payload::text) end as bytes
-    from (
-      select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, case when p_traceparent = '' then
-          'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
-          'it out if there is none'
-        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text) end as fault
-      from (select) x left join push.apps a on a.app = p_app
-      offset 0
-    ) f
+    select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, coalesce(
+      case when p_traceparent = '' then
+        'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave it out '
+        'if there is none' end,
+      push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text),
+      case
+        -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
+        -- gateway from making the same lane.
+        when (select true from push.lane l where l.app = p_app limit 1) is null
+          then format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)
+        -- Only here is a payload made text: with a fault it may be thousands of times as long.
+        when octet_length(p_payload::text) > 16384
+          then format('payload: has %s bytes, the limit is 16384; shorten it', octet_length(p_payload::text)) end) as fault
+    from (select) x left join push.apps a on a.app = p_app
     offset 0
   ) c
-  where case
-    when c.fault is not null then push.refuse(p_call_id, c.fault)
-    -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
-    -- gateway from making the same lane.
-    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse(p_call_id, null, p_app)
-    when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
-    else true end
-  offset 0
 $$;
 
-COMMENT ON FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) IS 'raises an error for a call with a fault, else gives what its entries need';
+COMMENT ON FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) IS 'the fault for which a call is refused, and what its entries need if it has none';
 
 CREATE FUNCTION push.acts_for_all() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -77,6 +73,7 @@ declare
   v_call  push.outbox;
   v_all   jsonb;
   v_known int;
+  v_full  jsonb;
 begin
   -- A snapshot from before does not show what a gateway has sent since.
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
@@ -102,8 +99,12 @@ begin
     where not exists (select from jsonb_array_elements(v_call.recipients) r(entry) where r.entry = e.entry)) end, 'null');
   if pg_sequence_last_value('push.quota_id_seq') is not null and jsonb_typeof(v_all) = 'array' then
     -- While the app may ring nobody, nobody joins.
-    perform push.has_room(v_call.app, array[1, 0, jsonb_array_length(v_all) - v_known], true);
-    perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - v_known]]::bigint[]);
+    v_full := coalesce(push.quota_fault(v_call.app, array[1, 0, jsonb_array_length(v_all) - v_known], true),
+      push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - v_known]]::bigint[]));
+    if v_full is not null then
+      raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+        hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+    end if;
   end if;
   deliveries := push.ring_newcomers(v_call, add_recipients.recipients, v_all);
   update push.outbox o set recipients = v_all, ended_at = 'infinity' where o.id = v_call.id and jsonb_array_length(v_all) > v_known;
@@ -152,15 +153,16 @@ declare
   v_app   text := (select o.app from push.outbox o where o.id = v_id);
   v_token text := push.device_token(v_app, device);
   v_provider text := case when push.is_token('apns', v_token) then 'apns' end;
+  v_user  text := coalesce(answer_call.user_id, case when v_token is not null then coalesce(
+    (select d.user_id from push.devices d
+      where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
+    (select e ->> 'userId' from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+      where o.id = v_id and push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
+        where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))
+      limit 1)) end);
 begin
-  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
-      (select d.user_id from push.devices d
-        where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
-      (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
-        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
-          where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))
-        limit 1))
-    where o.id = v_id and o.ended_at is null;
+  -- In one line, because the context of an error quotes it.
+  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = v_user where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
@@ -725,21 +727,10 @@ begin
     -- One in both capitals and small letters would not be found (push.token_digests).
     new.token := lower(new.token);
   end if;
-  v_fault := case
-    when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
-    when push.app_fault(new.app) is not null then push.app_fault(new.app)
-    when not coalesce(new.provider = any (push.channels()), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
-    when push.channel_token(new.provider, new.token) is distinct from new.token
-      then format('token: must have the form of a token of provider %s', new.provider)
-    when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
-    when new.provider = 'webpush' and new.platform <> 'web' then 'platform: must be web, or null, with provider webpush'
-    when new.provider <> 'webpush' and new.platform not in ('ios', 'android')
-      then 'platform: must be ios or android, or null'
-    when length(new.locale) > 64 then 'locale: must have at most 64 characters'
-  end;
+  v_fault := push.device_fault(new.user_id, new.app, new.provider, new.token, new.environment, new.platform, new.locale);
   if v_fault is not null then
-    raise exception using errcode = 'invalid_parameter_value', message = 'push.devices.' || v_fault,
-      schema = 'push', table = 'devices', column = substring(v_fault from '^[a-z_]+');
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
+      schema = 'push', table = 'devices', column = substring(v_fault from '^push.devices.([a-z_]+)');
   end if;
   return new;
 end
@@ -1580,6 +1571,7 @@ CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT N
     AS $$
 declare
   v_id bigint := push.find_call(call_id, app, coalesce(user_id, ''));
+  v_token text := push.device_token((select o.app from push.outbox o where o.id = v_id), decline_call.device);
 begin
   if coalesce(reason not in ('declined', 'busy', 'connection_failed'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined, busy or connection_failed',
@@ -1587,7 +1579,7 @@ begin
   end if;
   update push.outbox o
     set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
-      'at', clock_timestamp(), 'device', push.device_token(o.app, decline_call.device)))
+      'at', clock_timestamp(), 'device', v_token))
     where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
   return found;
 end
@@ -1699,6 +1691,24 @@ CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, 
 $$;
 
 COMMENT ON FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_push push.history) IS 'data of delivery.finished. p_app, p_provider: the lane; p_call_id: push.outbox.call_id';
+
+CREATE FUNCTION push.device_fault(p_user_id text, p_app text, p_provider text, p_token text, p_environment text, p_platform text, p_locale text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select 'push.devices.' || case
+    when p_user_id is null or length(p_user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
+    when push.app_fault(p_app) is not null then push.app_fault(p_app)
+    when not coalesce(p_provider = any (push.channels()), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
+    when p_token is null or push.channel_token(p_provider, p_token) is distinct from p_token
+      then format('token: must have the form of a token of provider %s', p_provider)
+    when p_environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
+    when p_provider = 'webpush' and p_platform <> 'web' then 'platform: must be web, or null, with provider webpush'
+    when p_provider <> 'webpush' and p_platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when length(p_locale) > 64 then 'locale: must have at most 64 characters'
+  end
+$$;
+
+COMMENT ON FUNCTION push.device_fault(p_user_id text, p_app text, p_provider text, p_token text, p_environment text, p_platform text, p_locale text) IS 'the fault of a row of push.devices; null: none';
 
 CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1863,8 +1873,8 @@ CREATE FUNCTION push.end_call(call_id text, reason text DEFAULT 'ended'::text, a
 declare
   v_id bigint := push.find_call(call_id, app);
 begin
-  update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended')
-    where o.id = v_id and o.ended_at is null;
+  -- In one line, because the context of an error quotes it.
+  update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended') where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
@@ -1957,35 +1967,31 @@ $$;
 COMMENT ON FUNCTION push.ended_for(p_outbox_id bigint[]) IS 'whose phones must not ring for these calls: a row without user_id for each call that no longer rings or was deleted, and a row for each user who has declined one that rings. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.enqueue_batch(calls jsonb[]) RETURNS TABLE(n integer, outbox_id bigint, call_id text, duplicate boolean)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS $$
-#variable_conflict use_column
-begin
   -- Before any call is looked for.
-  perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a;
-  return query
-    with asked as materialized (
-      select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
-        coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'),
-          case when push.is_message(c.call ->> 'kind') then push.new_call_id() else '' end) as call_id,
-        c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ring_seconds')::int as ring_seconds,
-        c.call ->> 'traceparent' as traceparent
-      from unnest(calls) with ordinality c(call, ordinal)
-    ), made as (
-      -- In the order of their keys, so that two statements with the same calls do not deadlock.
-      insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
-        select a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, a.traceparent from asked a
-        order by a.app, a.call_id, a.n
-        returning id, app, call_id
-    )
-    select a.n, coalesce(m.id, (select o.id from push.outbox o where o.call_id = a.call_id and o.app = a.app)), a.call_id,
-      m.id is null or a.n > min(a.n) over (partition by a.app, a.call_id)
-    from asked a left join made m on m.app = a.app and m.call_id = a.call_id
-    order by a.n;
-end
+  select push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(enqueue_batch.calls) c) a;
+  with asked as materialized (
+    select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
+      coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'),
+        case when push.is_message(c.call ->> 'kind') then push.new_call_id() else '' end) as call_id,
+      c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ring_seconds')::int as ring_seconds,
+      c.call ->> 'traceparent' as traceparent
+    from unnest(calls) with ordinality c(call, ordinal)
+  ), made as (
+    -- In the order of their keys, so that two statements with the same calls do not deadlock.
+    insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
+      select a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, a.traceparent from asked a
+      order by a.app, a.call_id, a.n
+      returning id, app, call_id
+  )
+  select a.n, coalesce(m.id, (select o.id from push.outbox o where o.call_id = a.call_id and o.app = a.app)), a.call_id,
+    m.id is null or a.n > min(a.n) over (partition by a.app, a.call_id)
+  from asked a left join made m on m.app = a.app and m.call_id = a.call_id
+  order by a.n
 $$;
 
 COMMENT ON FUNCTION push.enqueue_batch(calls jsonb[]) IS 'enqueues many calls, or notifications, as one INSERT does: all or none. calls: objects with the columns of push.outbox as keys: app, kind, call_id, payload, recipients, ring_seconds, traceparent. Returns for each, by n, its position from 0: push.outbox.id, call_id, and whether it had been enqueued before';
@@ -1994,7 +2000,7 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 declare
   v_app    constant text := coalesce(enqueue_call.app, 'default');
@@ -2006,17 +2012,28 @@ declare
   c_repeat constant interval := '1 minute';
   v_since  timestamptz;
   v_over   text;
+  v_full   jsonb;
+  v_call   push.outbox;
 begin
-  -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
-  if pg_sequence_last_value('push.quota_id_seq') is not null and not push.has_room(v_app, v_counts) and push.is_own(v_app)
+  if not push.acts_for_all() then
+    perform push.refuse_app(v_app);
+  end if;
+  -- A refusal here leaves no dead rows. A call that exists is a duplicate, as ever.
+  if pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
     and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
   then
-    perform push.has_room(v_app, v_counts, true);
+    v_full := push.quota_fault(v_app, v_counts, true);
   end if;
-  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
-    values (v_app, v_kind, enqueue_call.payload, enqueue_call.recipients, enqueue_call.ring_seconds, enqueue_call.traceparent)
-    returning id, outbox.call_id into outbox_id, call_id;
+  if v_full is not null then
+    raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+      hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+  end if;
+  -- In one line, because the context of an error quotes it.
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent) values (v_app, v_kind, $1, $2, $4, $6) returning *
+    into v_call;
   duplicate := not found;
+  outbox_id := v_call.id;
+  call_id := v_call.call_id;
   if duplicate then
     select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - c_repeat then '' end
       into outbox_id, call_id, v_since, v_over from push.outbox o where o.call_id = v_given and o.app = v_app;
@@ -2040,7 +2057,7 @@ begin
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: the app whose phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: number of devices that it goes to; duplicate: true if (app, callId) existed already, and nothing was done (push.compare_call tells more); skipped: number of users without a device, plus number of entries of recipients or members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: payload.callId, or the id made for a notification without one. A call that ended more than a minute ago does not ring again: that is an error';
 
@@ -2078,7 +2095,7 @@ begin
         where v_is_limited
         window w as (partition by a.app order by a.n)
       ) r
-      where not push.has_room(r.app, r.counts)
+      where push.quota_fault(r.app, r.counts) is not null
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
@@ -2447,55 +2464,68 @@ CREATE FUNCTION push.fan_out() RETURNS trigger
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
+declare
+  v_full  jsonb;
+  v_fault text;
+  v_count int;
 begin
   if not push.acts_for_all() then
     perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a;
   end if;
-  -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
-  -- table is not read.
+  -- Before there are deliveries; the last trigger counts (tally.sql). As long as no app has ever had a quota, its table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.has_room(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
-        sum(case jsonb_typeof(n.recipients) when 'array' then jsonb_array_length(n.recipients) else 0 end)], true)
+    select push.quota_fault(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(case jsonb_typeof(n.recipients) when 'array' then jsonb_array_length(n.recipients) else 0 end)], true) as fault into v_full
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
-      group by n.app;
+      group by n.app order by fault limit 1;
+    if v_full is not null then
+      raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+        hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+    end if;
   end if;
+  select a.fault into v_fault from new_calls n
+    cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+    where n.created_at >= statement_timestamp() and a.fault is not null limit 1;
   -- Only the sort stores rows, so a large COPY stays in memory.
-  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
-    user_id, token, locale, data)
-  select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1,
-    d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
-    d.platform, d.user_id, d.token, d.locale, d.data
-  from (
-    -- A token that occurs twice in a call gets one delivery.
-    select distinct on (t.id, t.lane, t.key) t.*
+  with made as (
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform, user_id, token,
+      locale, data, last_reason)
+    select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1, d.created_at, d.created_at, d.deadline_at, d.lane, d.lane,
+      case when d.is_call then 0 else 3 end, d.environment, d.platform, d.user_id, d.token, d.locale, d.data, d.fault
     from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
-        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform,
-          v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
-        coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
-      from (
-        select c.*, r.entry, r.ordinal
+      -- A token that occurs twice in a call gets one delivery.
+      select distinct on (t.id, t.lane, t.key) t.* from (
+        select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
+          push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment,
+          v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+          case when e.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane,
+          case when e.size_faults[v.rank] is not null or l.id is null then coalesce(e.size_faults[v.rank], format('app: no gateway has '
+            'served %s of app %s yet', (push.channels())[v.rank], e.app)) || format(' (call %s)', e.call_id) end as fault
         from (
-          select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
-          from new_calls n
-          cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
-          where n.created_at >= statement_timestamp()
+          select c.*, r.entry, r.ordinal from (
+            select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
+            from new_calls n cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+            where v_fault is null and n.created_at >= statement_timestamp() offset 0
+          ) c
+          cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+          where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
           offset 0
-        ) c
-        cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-        where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
-        offset 0
-      ) e
-      cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
-      left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
-        and l.service = push.push_service((push.channels())[v.rank], v.token)
-    ) t
-    order by t.id, t.lane, t.key, t.ordinal
-  ) d;
-  if found then
+        ) e
+        cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
+        left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
+          and l.service = push.push_service((push.channels())[v.rank], v.token)
+      ) t
+      order by t.id, t.lane, t.key, t.ordinal
+    ) d
+    returning last_reason
+  )
+  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
+      schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
+  elsif v_count > 0 then
     if exists (select from new_calls n where n.kind = 'missed_call') then
-      perform push.keep_newest(array(
-        select n.id from new_calls n join push.apps a on a.app = n.app
+      perform push.keep_newest(array(select n.id from new_calls n join push.apps a on a.app = n.app
         where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()));
     end if;
     perform push.ring_doorbell();
@@ -3145,47 +3175,6 @@ CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
 $_$;
 
 COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has a number whose text is far longer than its JSON';
-
-CREATE FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false, p_is_full boolean DEFAULT false) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-declare
-  v_full     record;
-  v_refusals regclass;
-  v_wait     int;
-begin
-  select q.id, k.* into v_full from push.quota q
-    cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
-    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null then p_is_full
-      or (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
-        pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most end
-    order by k.place limit 1;
-  if not found or not p_refuses then
-    return not found;
-  end if;
-  v_refusals := push.meter(v_full.id, 'refusals');
-  if v_refusals is not null then
-    perform push.count_on_meter(v_refusals, 1);
-  end if;
-  if v_full.count > v_full.most and v_full.most > 0 then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
-        case v_full.what when 'recipients' then 'recipients' else 'app' end, v_full.count, v_full.what, p_app, v_full.most),
-      hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
-      schema = 'push', table = 'outbox', column = case v_full.what when 'recipients' then 'recipients' else 'app' end;
-  end if;
-  -- If it is 0, the HTTP API needs a number for Retry-After, too.
-  v_wait := case v_full.most when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(v_full.id, v_full.what || '_returned')),
-    pg_sequence_last_value(push.meter(v_full.id, v_full.what)), (v_full.most - v_full.count)::int)).wait end;
-  raise exception using errcode = '53Q01', detail = format('retry_after_seconds=%s', v_wait), schema = 'push', table = 'outbox', column = 'app',
-    message = case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
-      else format('app: app %s has used up its quota of %s %s a minute', p_app, v_full.most, v_full.what) end,
-    hint = 'Nothing of this statement was enqueued. ' || case v_full.most when 0 then 'An operator ends that with push.set_quota.'
-      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
-end
-$$;
-
-COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean, p_is_full boolean) IS 'whether a quota has room for a statement; with p_refuses it raises the error if not. Counts nothing. p_is_full: it is known that it has none';
 
 CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5174,6 +5163,47 @@ $$;
 
 COMMENT ON FUNCTION push.put_off(p_notes tid[], p_state text) IS 'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: where they are stored; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
+CREATE FUNCTION push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false, p_is_full boolean DEFAULT false) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_full     record;
+  v_refusals regclass;
+  v_wait     int;
+begin
+  select q.id, k.* into v_full from push.quota q
+    cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
+    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null then p_is_full
+      or (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+        pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most end
+    order by k.place limit 1;
+  if not found or not p_refuses then
+    return case when found then '{}' end::jsonb;
+  end if;
+  v_refusals := push.meter(v_full.id, 'refusals');
+  if v_refusals is not null then
+    perform push.count_on_meter(v_refusals, 1);
+  end if;
+  if v_full.count > v_full.most and v_full.most > 0 then
+    return jsonb_build_object('code', '22023', 'column', case v_full.what when 'recipients' then 'recipients' else 'app' end,
+      'message', format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
+        case v_full.what when 'recipients' then 'recipients' else 'app' end, v_full.count, v_full.what, p_app, v_full.most),
+      'detail', format('quota=%s', v_full.most),
+      'hint', 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.');
+  end if;
+  -- If it is 0, the HTTP API needs a number for Retry-After, too.
+  v_wait := case v_full.most when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(v_full.id, v_full.what || '_returned')),
+    pg_sequence_last_value(push.meter(v_full.id, v_full.what)), (v_full.most - v_full.count)::int)).wait end;
+  return jsonb_build_object('code', '53Q01', 'detail', format('retry_after_seconds=%s', v_wait), 'column', 'app',
+    'message', case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
+      else format('app: app %s has used up its quota of %s %s a minute', p_app, v_full.most, v_full.what) end,
+    'hint', 'Nothing of this statement was enqueued. ' || case v_full.most when 0 then 'An operator ends that with push.set_quota.'
+      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end);
+end
+$$;
+
+COMMENT ON FUNCTION push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean, p_is_full boolean) IS 'null: the quota has room for a statement; else, with p_refuses, the error: code, message, detail, hint and column, for RAISE. Counts nothing. p_is_full: it is known that it has none';
+
 CREATE FUNCTION push.quota_uses(p_quota push.quota) RETURNS TABLE(what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5318,22 +5348,6 @@ CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id big
 
 COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'for gateways of release 0.1.0: claims nothing again, whatever p_gateway, p_claim, p_outbox_id and p_n say';
 
-CREATE FUNCTION push.refuse(p_call_id text, p_fault text, p_app text DEFAULT NULL::text) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-begin
-  raise exception using
-    errcode = 'invalid_parameter_value',
-    message = format('%s (call %s)', coalesce(p_fault,
-        format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)),
-      case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
-    hint = 'Nothing of this statement was enqueued.',
-    schema = 'push', table = 'outbox', column = coalesce(substring(p_fault from '^[a-z_]+'), 'app');
-end
-$$;
-
-COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text, p_app text) IS 'raises the error for a fault; null: neither a gateway nor push.grant_app has named the app';
-
 CREATE FUNCTION push.refuse_app(p_app text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -5420,8 +5434,19 @@ CREATE FUNCTION push.register_device(user_id text, app text, provider text, toke
 #variable_conflict use_column
 declare
   v_token constant text := push.channel_token(register_device.provider, register_device.token);
+  v_fault text;
 begin
   perform push.refuse_app(register_device.app);
+  -- Not by the trigger: the context of its error would quote the INSERT.
+  v_fault := coalesce(push.device_fault(register_device.user_id, register_device.app, register_device.provider, v_token,
+      case when register_device.environment = 'development' then 'sandbox' else register_device.environment end, register_device.platform,
+      register_device.locale),
+    case when (select true from push.lane l where l.app = register_device.app limit 1) is null then format('push.devices.app: no gateway '
+      'has served app %s yet; start one that has it in its configuration, or correct the name', register_device.app) end);
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'The device was not registered.',
+      schema = 'push', table = 'devices', column = substring(v_fault from '^push.devices.([a-z_]+)');
+  end if;
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
   if register_device.provider = 'apns' then
     begin
@@ -5876,26 +5901,29 @@ CREATE FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_al
 declare
   v_after interval := (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = p_call.app);
   v_count int;
+  -- As in push.fan_out, with all recipients of the call.
+  v_fault text := case when p_all is not null then (select a.fault from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
+    case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
+    p_call.ring_seconds, p_call.traceparent) a) end;
 begin
   with call as materialized (
-    -- Raises an error if the call with all its recipients would be refused.
-    select a.* from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
-      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all))
-        else coalesce(p_all, p_call.recipients) end,
-      p_call.ring_seconds, p_call.traceparent) a
+    select a.providers, a.size_faults from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload, null, null, null) a
+    where v_fault is null
   ), pushed as materialized (
     select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[p_call.id]) p
   ), known as materialized (
     select r.entry, t.provider, push.token_key(t.provider, t.token) as key
     from jsonb_array_elements(p_call.recipients) r(entry) left join lateral push.entry_tokens(r.entry, true) t on push.is_recipient(r.entry)
   ), made as (
-    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data,
+      last_reason)
     select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key),
-      p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
+      p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data, t.fault
     from (
-      select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
+      select distinct on (l.id, k.key) case when c.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
         push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
-        coalesce(case when c.size_faults[v.rank] is null then l.id end, push.refuse(p_call.call_id, c.size_faults[v.rank], p_call.app)::int)
+        case when c.size_faults[v.rank] is not null or l.id is null then coalesce(c.size_faults[v.rank], format('app: no gateway has '
+          'served %s of app %s yet', (push.channels())[v.rank], p_call.app)) || format(' (call %s)', p_call.call_id) end as fault
       from call c cross join lateral jsonb_array_elements(p_recipients) with ordinality e(entry, ordinal)
       cross join lateral push.phones_of(p_call.app, true, c.providers, null, e.entry) v
       left join push.lane l on l.app = p_call.app and l.provider = (push.channels())[v.rank]
@@ -5911,10 +5939,13 @@ begin
             select x.provider, x.key from known x where x.key is not null)))
       order by l.id, k.key, e.ordinal
     ) t
-    returning 1
+    returning last_reason
   )
-  select count(*) into v_count from made;
-  if v_count > 0 then
+  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
+      schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
+  elsif v_count > 0 then
     perform push.ring_doorbell();
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
       select p_call.id, 'unheard', true, clock_timestamp() + v_after where v_after is not null;
@@ -6677,6 +6708,8 @@ CREATE FUNCTION push.tally_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
+declare
+  v_full jsonb;
 begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
@@ -6691,13 +6724,17 @@ begin
   end if;
   -- Here, because no later trigger refuses the statement: what others refuse is not counted.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.use_quota(array_agg(u.app), array_agg(u.counts))
+    select push.use_quota(array_agg(u.app), array_agg(u.counts)) into v_full
     from (
       select n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
         sum(jsonb_array_length(n.recipients))] as counts
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app
     ) u;
+    if v_full is not null then
+      raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+        hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+    end if;
   end if;
   return null;
 end
@@ -6966,7 +7003,7 @@ $$;
 
 COMMENT ON FUNCTION push.trim_webhooks() IS 'turns off webhooks that no gateway has, and deletes old events; returns how many';
 
-CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS void
+CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
 declare
@@ -6991,13 +7028,14 @@ begin
       -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
       perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
       v_full[v_i] := p_counts[v_app][v_i];
-      perform push.has_room(p_app[v_app], v_full, true, true);
+      return push.quota_fault(p_app[v_app], v_full, true, true);
     end loop;
   end loop;
+  return null;
 end
 $$;
 
-COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues, by app, or raises the error of push.has_room';
+COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues, by app; or returns the error, as push.quota_fault does';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER

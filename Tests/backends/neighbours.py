@@ -281,8 +281,9 @@ def of_numbers():
                     from generate_series(1, 20) i""", (attempt,))
             db.rollback()
             db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": f"burnt-{attempt}", "from": "x"}), RECIPIENTS, APP))
-            db.execute("select push.register_device('u', %s, 'fcm', 'burnt-token-0123456789')", (f"burnt-{attempt}",))
             db.execute("select push.end_call(%s, app => %s)", (f"burnt-{attempt}", APP))
+            with refused("and their devices", "22023", "push.devices.app: no gateway has served app burnt-"):
+                db.execute("select push.register_device('u', %s, 'fcm', 'burnt-token-0123456789')", (f"burnt-{attempt}",))
             db.rollback()
     check("enqueueing and rolling back exhausts no sequence", numbers(), before)
     for sequence in owner("select array_agg(sequencename::text order by 1) from pg_sequences where schemaname = 'push'"):
@@ -297,7 +298,9 @@ def of_numbers():
         with refused("a transaction that has asked for an app's first call, and stays open", "22023"):
             with left_open.transaction():
                 left_open.execute("select push.enqueue_call(%s, %s, 'first-of-all')", (Jsonb({"callId": "first", "from": "x"}), RECIPIENTS))
-        left_open.execute("select push.register_device('u', 'first-of-all', 'fcm', 'first-token-0123456789')")
+        with refused("and has registered a device of it", "22023"):
+            with left_open.transaction():
+                left_open.execute("select push.register_device('u', 'first-of-all', 'fcm', 'first-token-0123456789')")
         gateway.one("select push.register_app('first-of-all', 600)::text")
         check("the app's gateway does not wait for it", owner("select count(*) from push.lanes where app = 'first-of-all'"), 3)
 

@@ -58,7 +58,7 @@ sql -c "alter role ${name}_enqueuer inherit" -c "grant push_enqueuer to ${name}_
   -c "alter role ${name}_keys inherit" -c "grant push_keys to ${name}_keys" \
   -c "alter role ${name}_gateway inherit" -c "grant push_gateway to ${name}_gateway"
 # As a gateway does when it starts: calls of these apps are accepted. They ring for longer than a slow machine takes.
-sql -c "select push.register_app(a, 600) from unnest('{default,porteiro,copies,declines,snapshots,tenant_a,tenant_b}'::text[]) a" >"$work/out"
+sql -c "select push.register_app(a, 600) from unnest('{default,porteiro,copies,declines,errors,snapshots,tenant_a,tenant_b}'::text[]) a" >"$work/out"
 
 # --- pgbouncer: two server connections for each login, so that clients must share them ---
 # It refuses to run as root, and changes to the user of its configuration.
@@ -126,7 +126,7 @@ CALLS
   equal "psql $way: enqueues, answers and ends" "$(sed "s/^psql:[^ ]* //; s/$way-//g" "$work/out")" "$(cat "$here/backend.expected")"
 done
 
-for file in backend orms transactions snapshots declines neighbours tenants quotas webhooks copies erasure roles ownership restore plans hardened; do
+for file in backend orms transactions snapshots declines neighbours tenants quotas errors webhooks copies erasure roles ownership restore plans hardened; do
   python "$here/$file.py" >"$work/out" 2>"$work/err" || echo "not ok - $file.py runs to its end: $(tail -n 1 "$work/err")" >>"$results"
   grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || echo "not ok - $file.py: it ran no test" >>"$results"
 done

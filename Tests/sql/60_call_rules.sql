@@ -291,6 +291,7 @@ select test.equal('one statement ends many calls', (select count(*) || ' ' || co
 
 -- Dead tokens.
 select push.register_lane('tokens', 'fcm') as fcm, push.register_lane('tokens', 'apns') as apns \gset
+select push.register_lane('tokens', 'fcm');
 select push.register_device('u', 'tokens', 'fcm', 'dead-token-0123456789-' || i, platform => 'android') from generate_series(1, 4) i;
 update push.devices set registered_at = now() - interval '1 hour' where app = 'tokens';
 create function pg_temp.alive() returns text language sql as $$

@@ -138,7 +138,7 @@ select test.equal('recipients are counted over calls and notifications', pg_temp
   || pg_temp.ring('r-2', 'calm', 'message', '["a", "b"]') || pg_temp.ring('r-3', 'calm'), 'takentaken53Q01');
 select test.equal('a statement that would never be taken says so', pg_temp.error($$insert into push.outbox (app, payload, recipients)
   values ('calm', '{"callId": "r-4", "from": "x"}', '["a", "b", "c", "d", "e", "f"]')$$),
-  '22023|recipients: this statement has 6 recipients, and the quota of app calm is 5 a minute; split it|');
+  '22023|recipients: this statement has 6 recipients, and the quota of app calm is 5 a minute; split it|quota=N');
 select test.equal('without recipients there is nothing to count', pg_temp.ring('r-5', 'calm', p_recipients => '[]'), 'taken');
 select test.equal('a fault of the call comes first',
   pg_temp.error($$insert into push.outbox (app, payload, recipients) values ('calm', '1', '7')$$) ~ '^22023.payload', true);

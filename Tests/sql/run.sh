@@ -265,7 +265,7 @@ equal "a call that is being deleted is waited for, and its id is free afterwards
   "$(two "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"pasted-5\", \"from\": \"again\"}', '[]') on conflict (call_id, app) do nothing; select count(*) from push.outbox where call_id = 'pasted-5';")" 1
 # --- One APNs token, registered in capitals and in small letters by several sessions ---
 token=$(printf 'ab%.0s' $(seq 32))
-sql -c "select push.register_device('u', 'letters', 'apns', upper('$token'))" >"$work/out"
+sql -c "select push.register_lane('letters', 'apns')" -c "select push.register_device('u', 'letters', 'apns', upper('$token'))" >"$work/out"
 one "begin; select from push.devices where app = 'letters' for update;" >"$work/out"
 two_starts "select push.register_device('u', 'letters', 'apns', '$token');"
 two_waits

@@ -181,15 +181,16 @@ declare
   v_app   text := (select o.app from push.outbox o where o.id = v_id);
   v_token text := push.device_token(v_app, device);
   v_provider text := case when push.is_token('apns', v_token) then 'apns' end;
+  v_user  text := coalesce(answer_call.user_id, case when v_token is not null then coalesce(
+    (select d.user_id from push.devices d
+      where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
+    (select e ->> 'userId' from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+      where o.id = v_id and push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
+        where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))
+      limit 1)) end);
 begin
-  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
-      (select d.user_id from push.devices d
-        where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
-      (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
-        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
-          where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))
-        limit 1))
-    where o.id = v_id and o.ended_at is null;
+  -- In one line, because the context of an error quotes it.
+  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = v_user where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
@@ -205,6 +206,7 @@ create or replace function push.decline_call(
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_id bigint := push.find_call(call_id, app, coalesce(user_id, ''));
+  v_token text := push.device_token((select o.app from push.outbox o where o.id = v_id), decline_call.device);
 begin
   if coalesce(reason not in ('declined', 'busy', 'connection_failed'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined, busy or connection_failed',
@@ -212,7 +214,7 @@ begin
   end if;
   update push.outbox o
     set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
-      'at', clock_timestamp(), 'device', push.device_token(o.app, decline_call.device)))
+      'at', clock_timestamp(), 'device', v_token))
     where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
   return found;
 end
@@ -232,8 +234,8 @@ language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_id bigint := push.find_call(call_id, app);
 begin
-  update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended')
-    where o.id = v_id and o.ended_at is null;
+  -- In one line, because the context of an error quotes it.
+  update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended') where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;

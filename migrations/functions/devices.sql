@@ -2,6 +2,24 @@
 
 -- Registering ---------------------------------------------------------------------------------------------------------
 
+-- The environment and the platform are checked as they are stored: push.check_device fills them in.
+create or replace function push.device_fault(
+  p_user_id text, p_app text, p_provider text, p_token text, p_environment text, p_platform text, p_locale text
+) returns text language sql immutable parallel safe as $$
+  select 'push.devices.' || case
+    when p_user_id is null or length(p_user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
+    when push.app_fault(p_app) is not null then push.app_fault(p_app)
+    when not coalesce(p_provider = any (push.channels()), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
+    when p_token is null or push.channel_token(p_provider, p_token) is distinct from p_token
+      then format('token: must have the form of a token of provider %s', p_provider)
+    when p_environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
+    when p_provider = 'webpush' and p_platform <> 'web' then 'platform: must be web, or null, with provider webpush'
+    when p_provider <> 'webpush' and p_platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when length(p_locale) > 64 then 'locale: must have at most 64 characters'
+  end
+$$;
+comment on function push.device_fault is 'the fault of a row of push.devices; null: none';
+
 create or replace function push.check_device() returns trigger language plpgsql as $$
 declare
   v_fault text;
@@ -16,21 +34,10 @@ begin
     -- One in both capitals and small letters would not be found (push.token_digests).
     new.token := lower(new.token);
   end if;
-  v_fault := case
-    when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
-    when push.app_fault(new.app) is not null then push.app_fault(new.app)
-    when not coalesce(new.provider = any (push.channels()), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
-    when push.channel_token(new.provider, new.token) is distinct from new.token
-      then format('token: must have the form of a token of provider %s', new.provider)
-    when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
-    when new.provider = 'webpush' and new.platform <> 'web' then 'platform: must be web, or null, with provider webpush'
-    when new.provider <> 'webpush' and new.platform not in ('ios', 'android')
-      then 'platform: must be ios or android, or null'
-    when length(new.locale) > 64 then 'locale: must have at most 64 characters'
-  end;
+  v_fault := push.device_fault(new.user_id, new.app, new.provider, new.token, new.environment, new.platform, new.locale);
   if v_fault is not null then
-    raise exception using errcode = 'invalid_parameter_value', message = 'push.devices.' || v_fault,
-      schema = 'push', table = 'devices', column = substring(v_fault from '^[a-z_]+');
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
+      schema = 'push', table = 'devices', column = substring(v_fault from '^push.devices.([a-z_]+)');
   end if;
   return new;
 end
@@ -108,8 +115,19 @@ language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_token constant text := push.channel_token(register_device.provider, register_device.token);
+  v_fault text;
 begin
   perform push.refuse_app(register_device.app);
+  -- Not by the trigger: the context of its error would quote the INSERT.
+  v_fault := coalesce(push.device_fault(register_device.user_id, register_device.app, register_device.provider, v_token,
+      case when register_device.environment = 'development' then 'sandbox' else register_device.environment end, register_device.platform,
+      register_device.locale),
+    case when (select true from push.lane l where l.app = register_device.app limit 1) is null then format('push.devices.app: no gateway '
+      'has served app %s yet; start one that has it in its configuration, or correct the name', register_device.app) end);
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'The device was not registered.',
+      schema = 'push', table = 'devices', column = substring(v_fault from '^push.devices.([a-z_]+)');
+  end if;
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
   if register_device.provider = 'apns' then
     begin

@@ -129,38 +129,35 @@ comment on function push.keep_newest is 'removes new deliveries of notifications
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.
 --
--- is_unwanted is true for a missed call of an app that shows none, and voip_tokens is set only for a notification.
+-- fault is why the call is refused, and null if it is not. The other columns are for a call without a fault: is_unwanted is true for a
+-- missed call of an app that shows none, and voip_tokens is set only for a notification. A column that a query does not use costs nothing.
 create or replace function push.accept(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
-) returns table (is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
+) returns table (fault text, is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
 language sql stable as $$
-  select c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
+  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
     case when not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
-    case when c.bytes > 880 then push.size_faults(p_payload, c.is_call) end
+    case when octet_length(p_payload::text) > 880 then push.size_faults(p_payload, c.is_call) end
   from (
-    -- A payload with a fault is not made text: it may be thousands of times as long.
-    select f.*, case when f.fault is null then octet_length(p_payload::text) end as bytes
-    from (
-      select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, case when p_traceparent = '' then
-          'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
-          'it out if there is none'
-        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text) end as fault
-      from (select) x left join push.apps a on a.app = p_app
-      offset 0
-    ) f
+    select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, coalesce(
+      case when p_traceparent = '' then
+        'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave it out '
+        'if there is none' end,
+      push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text),
+      case
+        -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
+        -- gateway from making the same lane.
+        when (select true from push.lane l where l.app = p_app limit 1) is null
+          then format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)
+        -- Only here is a payload made text: with a fault it may be thousands of times as long.
+        when octet_length(p_payload::text) > 16384
+          then format('payload: has %s bytes, the limit is 16384; shorten it', octet_length(p_payload::text)) end) as fault
+    from (select) x left join push.apps a on a.app = p_app
     offset 0
   ) c
-  where case
-    when c.fault is not null then push.refuse(p_call_id, c.fault)
-    -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
-    -- gateway from making the same lane.
-    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse(p_call_id, null, p_app)
-    when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
-    else true end
-  offset 0
 $$;
-comment on function push.accept is 'raises an error for a call with a fault, else gives what its entries need';
+comment on function push.accept is 'the fault for which a call is refused, and what its entries need if it has none';
 
 -- An entry with tokens is one device. If its best token is dead, the next one is used. An entry that only names a user stands for the
 -- user's registered devices. is_guess: the platform is that of the channel.
@@ -232,57 +229,72 @@ language sql stable as $$
 $$;
 comment on function push.phones_of is 'the phones that an entry of recipients stands for';
 
+-- Errors are raised outside the statements that find them, because the context of an error quotes the statement around it. A refused push
+-- is inserted with its fault, in lane 0, which does not exist.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_full  jsonb;
+  v_fault text;
+  v_count int;
 begin
   if not push.acts_for_all() then
     perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a;
   end if;
-  -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
-  -- table is not read.
+  -- Before there are deliveries; the last trigger counts (tally.sql). As long as no app has ever had a quota, its table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.has_room(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
-        sum(case jsonb_typeof(n.recipients) when 'array' then jsonb_array_length(n.recipients) else 0 end)], true)
+    select push.quota_fault(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(case jsonb_typeof(n.recipients) when 'array' then jsonb_array_length(n.recipients) else 0 end)], true) as fault into v_full
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
-      group by n.app;
+      group by n.app order by fault limit 1;
+    if v_full is not null then
+      raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+        hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+    end if;
   end if;
+  select a.fault into v_fault from new_calls n
+    cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+    where n.created_at >= statement_timestamp() and a.fault is not null limit 1;
   -- Only the sort stores rows, so a large COPY stays in memory.
-  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
-    user_id, token, locale, data)
-  select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1,
-    d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
-    d.platform, d.user_id, d.token, d.locale, d.data
-  from (
-    -- A token that occurs twice in a call gets one delivery.
-    select distinct on (t.id, t.lane, t.key) t.*
+  with made as (
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform, user_id, token,
+      locale, data, last_reason)
+    select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1, d.created_at, d.created_at, d.deadline_at, d.lane, d.lane,
+      case when d.is_call then 0 else 3 end, d.environment, d.platform, d.user_id, d.token, d.locale, d.data, d.fault
     from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
-        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform,
-          v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
-        coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
-      from (
-        select c.*, r.entry, r.ordinal
+      -- A token that occurs twice in a call gets one delivery.
+      select distinct on (t.id, t.lane, t.key) t.* from (
+        select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
+          push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment,
+          v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+          case when e.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane,
+          case when e.size_faults[v.rank] is not null or l.id is null then coalesce(e.size_faults[v.rank], format('app: no gateway has '
+            'served %s of app %s yet', (push.channels())[v.rank], e.app)) || format(' (call %s)', e.call_id) end as fault
         from (
-          select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
-          from new_calls n
-          cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
-          where n.created_at >= statement_timestamp()
+          select c.*, r.entry, r.ordinal from (
+            select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
+            from new_calls n cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+            where v_fault is null and n.created_at >= statement_timestamp() offset 0
+          ) c
+          cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+          where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
           offset 0
-        ) c
-        cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-        where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
-        offset 0
-      ) e
-      cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
-      left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
-        and l.service = push.push_service((push.channels())[v.rank], v.token)
-    ) t
-    order by t.id, t.lane, t.key, t.ordinal
-  ) d;
-  if found then
+        ) e
+        cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
+        left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
+          and l.service = push.push_service((push.channels())[v.rank], v.token)
+      ) t
+      order by t.id, t.lane, t.key, t.ordinal
+    ) d
+    returning last_reason
+  )
+  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
+      schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
+  elsif v_count > 0 then
     if exists (select from new_calls n where n.kind = 'missed_call') then
-      perform push.keep_newest(array(
-        select n.id from new_calls n join push.apps a on a.app = n.app
+      perform push.keep_newest(array(select n.id from new_calls n join push.apps a on a.app = n.app
         where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()));
     end if;
     perform push.ring_doorbell();
@@ -313,17 +325,28 @@ declare
   c_repeat constant interval := '1 minute';
   v_since  timestamptz;
   v_over   text;
+  v_full   jsonb;
+  v_call   push.outbox;
 begin
-  -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
-  if pg_sequence_last_value('push.quota_id_seq') is not null and not push.has_room(v_app, v_counts) and push.is_own(v_app)
+  if not push.acts_for_all() then
+    perform push.refuse_app(v_app);
+  end if;
+  -- A refusal here leaves no dead rows. A call that exists is a duplicate, as ever.
+  if pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
     and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
   then
-    perform push.has_room(v_app, v_counts, true);
+    v_full := push.quota_fault(v_app, v_counts, true);
   end if;
-  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
-    values (v_app, v_kind, enqueue_call.payload, enqueue_call.recipients, enqueue_call.ring_seconds, enqueue_call.traceparent)
-    returning id, outbox.call_id into outbox_id, call_id;
+  if v_full is not null then
+    raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+      hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+  end if;
+  -- In one line, because the context of an error quotes it.
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent) values (v_app, v_kind, $1, $2, $4, $6) returning *
+    into v_call;
   duplicate := not found;
+  outbox_id := v_call.id;
+  call_id := v_call.call_id;
   if duplicate then
     select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - c_repeat then '' end
       into outbox_id, call_id, v_since, v_over from push.outbox o where o.call_id = v_given and o.app = v_app;
@@ -393,7 +416,7 @@ begin
         where pg_sequence_last_value('push.quota_id_seq') is not null
         window w as (partition by a.app order by a.n)
       ) r
-      where not push.has_room(r.app, r.counts)
+      where push.quota_fault(r.app, r.counts) is not null
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (

@@ -9,26 +9,29 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_after interval := (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = p_call.app);
   v_count int;
+  -- As in push.fan_out, with all recipients of the call.
+  v_fault text := case when p_all is not null then (select a.fault from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
+    case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
+    p_call.ring_seconds, p_call.traceparent) a) end;
 begin
   with call as materialized (
-    -- Raises an error if the call with all its recipients would be refused.
-    select a.* from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
-      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all))
-        else coalesce(p_all, p_call.recipients) end,
-      p_call.ring_seconds, p_call.traceparent) a
+    select a.providers, a.size_faults from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload, null, null, null) a
+    where v_fault is null
   ), pushed as materialized (
     select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[p_call.id]) p
   ), known as materialized (
     select r.entry, t.provider, push.token_key(t.provider, t.token) as key
     from jsonb_array_elements(p_call.recipients) r(entry) left join lateral push.entry_tokens(r.entry, true) t on push.is_recipient(r.entry)
   ), made as (
-    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data,
+      last_reason)
     select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key),
-      p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
+      p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data, t.fault
     from (
-      select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
+      select distinct on (l.id, k.key) case when c.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
         push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
-        coalesce(case when c.size_faults[v.rank] is null then l.id end, push.refuse(p_call.call_id, c.size_faults[v.rank], p_call.app)::int)
+        case when c.size_faults[v.rank] is not null or l.id is null then coalesce(c.size_faults[v.rank], format('app: no gateway has '
+          'served %s of app %s yet', (push.channels())[v.rank], p_call.app)) || format(' (call %s)', p_call.call_id) end as fault
       from call c cross join lateral jsonb_array_elements(p_recipients) with ordinality e(entry, ordinal)
       cross join lateral push.phones_of(p_call.app, true, c.providers, null, e.entry) v
       left join push.lane l on l.app = p_call.app and l.provider = (push.channels())[v.rank]
@@ -44,10 +47,13 @@ begin
             select x.provider, x.key from known x where x.key is not null)))
       order by l.id, k.key, e.ordinal
     ) t
-    returning 1
+    returning last_reason
   )
-  select count(*) into v_count from made;
-  if v_count > 0 then
+  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
+      schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
+  elsif v_count > 0 then
     perform push.ring_doorbell();
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
       select p_call.id, 'unheard', true, clock_timestamp() + v_after where v_after is not null;
@@ -68,6 +74,7 @@ declare
   v_call  push.outbox;
   v_all   jsonb;
   v_known int;
+  v_full  jsonb;
 begin
   -- A snapshot from before does not show what a gateway has sent since.
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
@@ -93,8 +100,12 @@ begin
     where not exists (select from jsonb_array_elements(v_call.recipients) r(entry) where r.entry = e.entry)) end, 'null');
   if pg_sequence_last_value('push.quota_id_seq') is not null and jsonb_typeof(v_all) = 'array' then
     -- While the app may ring nobody, nobody joins.
-    perform push.has_room(v_call.app, array[1, 0, jsonb_array_length(v_all) - v_known], true);
-    perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - v_known]]::bigint[]);
+    v_full := coalesce(push.quota_fault(v_call.app, array[1, 0, jsonb_array_length(v_all) - v_known], true),
+      push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - v_known]]::bigint[]));
+    if v_full is not null then
+      raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+        hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+    end if;
   end if;
   deliveries := push.ring_newcomers(v_call, add_recipients.recipients, v_all);
   update push.outbox o set recipients = v_all, ended_at = 'infinity' where o.id = v_call.id and jsonb_array_length(v_all) > v_known;

@@ -127,8 +127,8 @@ comment on function push.count_on_meter is 'adds p_count, at least 1, to a meter
 -- Asking, refusing, counting --------------------------------------------------------------------------------------------
 
 -- 53Q01, or 22023 for more than the quota of a minute. A refusal is counted, and nothing else.
-create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false, p_is_full boolean default false)
-returns boolean
+create or replace function push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean default false, p_is_full boolean default false)
+returns jsonb
 language plpgsql volatile as $$
 declare
   v_full     record;
@@ -142,33 +142,34 @@ begin
         pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most end
     order by k.place limit 1;
   if not found or not p_refuses then
-    return not found;
+    return case when found then '{}' end::jsonb;
   end if;
   v_refusals := push.meter(v_full.id, 'refusals');
   if v_refusals is not null then
     perform push.count_on_meter(v_refusals, 1);
   end if;
   if v_full.count > v_full.most and v_full.most > 0 then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
+    return jsonb_build_object('code', '22023', 'column', case v_full.what when 'recipients' then 'recipients' else 'app' end,
+      'message', format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
         case v_full.what when 'recipients' then 'recipients' else 'app' end, v_full.count, v_full.what, p_app, v_full.most),
-      hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
-      schema = 'push', table = 'outbox', column = case v_full.what when 'recipients' then 'recipients' else 'app' end;
+      'detail', format('quota=%s', v_full.most),
+      'hint', 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.');
   end if;
   -- If it is 0, the HTTP API needs a number for Retry-After, too.
   v_wait := case v_full.most when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(v_full.id, v_full.what || '_returned')),
     pg_sequence_last_value(push.meter(v_full.id, v_full.what)), (v_full.most - v_full.count)::int)).wait end;
-  raise exception using errcode = '53Q01', detail = format('retry_after_seconds=%s', v_wait), schema = 'push', table = 'outbox', column = 'app',
-    message = case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
+  return jsonb_build_object('code', '53Q01', 'detail', format('retry_after_seconds=%s', v_wait), 'column', 'app',
+    'message', case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
       else format('app: app %s has used up its quota of %s %s a minute', p_app, v_full.most, v_full.what) end,
-    hint = 'Nothing of this statement was enqueued. ' || case v_full.most when 0 then 'An operator ends that with push.set_quota.'
-      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
+    'hint', 'Nothing of this statement was enqueued. ' || case v_full.most when 0 then 'An operator ends that with push.set_quota.'
+      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end);
 end
 $$;
-comment on function push.has_room is
-  'whether a quota has room for a statement; with p_refuses it raises the error if not. Counts nothing. p_is_full: it is known that it has none';
+comment on function push.quota_fault is
+  'null: the quota has room for a statement; else, with p_refuses, the error: code, message, detail, hint and column, for RAISE. Counts '
+  'nothing. p_is_full: it is known that it has none';
 
-create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns void
+create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns jsonb
 language plpgsql volatile as $$
 declare
   v_quota    push.quota;
@@ -192,12 +193,13 @@ begin
       -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
       perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
       v_full[v_i] := p_counts[v_app][v_i];
-      perform push.has_room(p_app[v_app], v_full, true, true);
+      return push.quota_fault(p_app[v_app], v_full, true, true);
     end loop;
   end loop;
+  return null;
 end
 $$;
-comment on function push.use_quota is 'counts what a statement enqueues, by app, or raises the error of push.has_room';
+comment on function push.use_quota is 'counts what a statement enqueues, by app; or returns the error, as push.quota_fault does';
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 

@@ -223,31 +223,27 @@ comment on function push.spread_slots is
 
 create or replace function push.enqueue_batch(calls jsonb[])
 returns table (n int, outbox_id bigint, call_id text, duplicate boolean)
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   -- Before any call is looked for.
-  perform push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(calls) c) a;
-  return query
-    with asked as materialized (
-      select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
-        coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'),
-          case when push.is_message(c.call ->> 'kind') then push.new_call_id() else '' end) as call_id,
-        c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ring_seconds')::int as ring_seconds,
-        c.call ->> 'traceparent' as traceparent
-      from unnest(calls) with ordinality c(call, ordinal)
-    ), made as (
-      -- In the order of their keys, so that two statements with the same calls do not deadlock.
-      insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
-        select a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, a.traceparent from asked a
-        order by a.app, a.call_id, a.n
-        returning id, app, call_id
-    )
-    select a.n, coalesce(m.id, (select o.id from push.outbox o where o.call_id = a.call_id and o.app = a.app)), a.call_id,
-      m.id is null or a.n > min(a.n) over (partition by a.app, a.call_id)
-    from asked a left join made m on m.app = a.app and m.call_id = a.call_id
-    order by a.n;
-end
+  select push.refuse_app(a.app) from (select distinct coalesce(c ->> 'app', 'default') as app from unnest(enqueue_batch.calls) c) a;
+  with asked as materialized (
+    select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
+      coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'),
+        case when push.is_message(c.call ->> 'kind') then push.new_call_id() else '' end) as call_id,
+      c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ring_seconds')::int as ring_seconds,
+      c.call ->> 'traceparent' as traceparent
+    from unnest(calls) with ordinality c(call, ordinal)
+  ), made as (
+    -- In the order of their keys, so that two statements with the same calls do not deadlock.
+    insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
+      select a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, a.traceparent from asked a
+      order by a.app, a.call_id, a.n
+      returning id, app, call_id
+  )
+  select a.n, coalesce(m.id, (select o.id from push.outbox o where o.call_id = a.call_id and o.app = a.app)), a.call_id,
+    m.id is null or a.n > min(a.n) over (partition by a.app, a.call_id)
+  from asked a left join made m on m.app = a.app and m.call_id = a.call_id
+  order by a.n
 $$;
 comment on function push.enqueue_batch is
   'enqueues many calls, or notifications, as one INSERT does: all or none. calls: objects with the columns of push.outbox as keys: '

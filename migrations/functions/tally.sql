@@ -7,6 +7,8 @@
 
 create or replace function push.tally_calls() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_full jsonb;
 begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
@@ -21,13 +23,17 @@ begin
   end if;
   -- Here, because no later trigger refuses the statement: what others refuse is not counted.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.use_quota(array_agg(u.app), array_agg(u.counts))
+    select push.use_quota(array_agg(u.app), array_agg(u.counts)) into v_full
     from (
       select n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
         sum(jsonb_array_length(n.recipients))] as counts
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app
     ) u;
+    if v_full is not null then
+      raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
+        hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
+    end if;
   end if;
   return null;
 end

@@ -1,5 +1,5 @@
 -- Checks of what a backend enqueues. A fault of the call itself refuses the call: each *_fault function returns null if
--- there is none, else the path of the field and the remedy, and push.refuse raises an error that contains no value. A fault
+-- there is none, else the path of the field and the remedy, and the trigger raises an error that contains no value. A fault
 -- of one recipient affects only that recipient (docs/adr/0025).
 --
 -- The checks are plain expressions, so that the planner inlines them: a function call for each recipient would cost more
@@ -364,20 +364,6 @@ end
 $$;
 comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload with short names; null: none. '
   'p_is_call: as a VoIP push';
-
--- The function has a result so that a query can call it.
-create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
-begin
-  raise exception using
-    errcode = 'invalid_parameter_value',
-    message = format('%s (call %s)', coalesce(p_fault,
-        format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)),
-      case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
-    hint = 'Nothing of this statement was enqueued.',
-    schema = 'push', table = 'outbox', column = coalesce(substring(p_fault from '^[a-z_]+'), 'app');
-end
-$$;
-comment on function push.refuse is 'raises the error for a fault; null: neither a gateway nor push.grant_app has named the app';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
