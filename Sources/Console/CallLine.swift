@@ -16,15 +16,38 @@ package struct CallLine: Equatable, Sendable {
   package struct Fault: Error, Equatable, CustomStringConvertible {
     package var line: Int
     package var message: String
+    /// Whether the form of the whole file is wrong, so that the faults of its other lines say nothing.
+    package var isOfFile: Bool
     package var description: String { "line \(line): \(message)" }
 
-    package init(line: Int, message: String) {
+    package init(line: Int, message: String, isOfFile: Bool = false) {
       self.line = line
       self.message = message
+      self.isOfFile = isOfFile
     }
   }
 
   private static let keys = ["app", "payload", "recipients", "ringSeconds"]
+
+  /// The fault of a file of one JSON value over several lines, or of an array, by the line with which it begins; nil: it is neither.
+  private static func form(of text: [UInt8]) -> ((Int) -> Fault)? {
+    switch text.first(where: { $0 != 0x20 && $0 != 0x09 }) {
+    case UInt8(ascii: "["):
+      {
+        Fault(
+          line: $0, message: "is an array; write one call a line: jq -c '.[]' FILE | push-gateway enqueue -",
+          isOfFile: true)
+      }
+    case UInt8(ascii: "{"):
+      {
+        Fault(
+          line: $0,
+          message: "ends within a JSON object; write each call in one line: jq -c . FILE | push-gateway enqueue -",
+          isOfFile: true)
+      }
+    default: nil
+    }
+  }
 
   /// - Throws: if the form is wrong. The database checks the values.
   package init(_ text: [UInt8], number: Int) throws(Fault) {
@@ -33,8 +56,10 @@ package struct CallLine: Equatable, Sendable {
     do throws(JSONError) {
       json = try JSONScanner(text)
     } catch {
+      if error.reason == .unexpectedEnd, let form = Self.form(of: text) { throw form(number) }
       throw fault(error.description)
     }
+    if json.root.kind == .array, let form = Self.form(of: text) { throw form(number) }
     guard json.root.kind == .object else { throw fault("must be a JSON object") }
     var values: [String: JSONScanner.Value] = [:]
     for member in json.members(of: json.root) {

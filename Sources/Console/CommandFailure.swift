@@ -12,17 +12,10 @@ package struct CommandFailure: Error, CustomStringConvertible {
   /// Whether the configuration is wrong, which has an exit code of its own.
   package let isConfiguration: Bool
 
-  package init(_ description: String) {
+  package init(_ description: String, isConfiguration: Bool = false) {
     self.description = description
     isTransient = false
-    isConfiguration = false
-  }
-
-  /// The configuration is wrong, for a reason that was printed.
-  package init(refused description: String) {
-    self.description = description
-    isTransient = false
-    isConfiguration = true
+    self.isConfiguration = isConfiguration
   }
 
   package init(_ error: ConfigurationError) {
@@ -32,14 +25,17 @@ package struct CommandFailure: Error, CustomStringConvertible {
   }
 
   /// An error of the database, with its remedy.
-  package init(_ error: PostgresError) {
-    description = Terminal.printable(Self.text(error))
+  ///
+  /// - Parameter role: the role that the command requires.
+  package init(_ error: PostgresError, requires role: String = "push_ops") {
+    description = Terminal.printable(Self.text(error, role))
     isTransient = error.isTransient
     isConfiguration = false
   }
 
-  private static func text(_ error: PostgresError) -> String {
+  private static func text(_ error: PostgresError, _ role: String) -> String {
     switch error.code {
+    case .connectionFailed where error.refusal != nil: "the database refuses the connection: \(error.description)"
     case .connectionFailed:
       "cannot reach the database: \(error.message). Check that it is running, and DATABASE_URL (or the key database of the configuration)"
     case .connectionLost: "\(error.message): try again"
@@ -47,15 +43,20 @@ package struct CommandFailure: Error, CustomStringConvertible {
     case .server("42P01"), .server("42883"), .server("42703"), .server("3F000"):
       "the schema push of this database is missing, or does not match push-gateway \(GatewayVersion.current) (\(error.message)): run "
         + "push-gateway migrate"
-    case .server("42501") where error.message.contains("_api_key"):
-      "\(error.message): this requires membership in the role push_keys, or ownership of the schema push"
-    case .server("42501") where error.message.contains("new_call_id") || error.message.contains("enqueue_call"):
-      "\(error.message): this requires membership in the role push_enqueuer, or ownership of the schema push"
-    case .server("42501"):
-      "\(error.message): this requires membership in the role push_ops, or ownership of the schema push"
+    case .server("42501") where error.hint == nil: refusal(error.message, enqueues(error.message) ? "push_enqueuer" : role)
+    case .server("42501"): [error.message, error.hint].compactMap(\.self).joined(separator: ". ")
     case .server("P0002"), .server("21000"), .server("22023"):
       [error.message, error.hint].compactMap(\.self).joined(separator: ". ")
     case .server: error.description + (error.isTransient ? ": try again" : "")
     }
+  }
+
+  private static func refusal(_ message: String, _ role: String) -> String {
+    "\(message): this requires membership in the role \(role) (grant \(role) to the login), or ownership of the schema push"
+  }
+
+  /// Whether the message is about a function that only backends may call.
+  private static func enqueues(_ message: String) -> Bool {
+    message.contains("new_call_id") || message.contains("enqueue_call")
   }
 }

@@ -17,6 +17,7 @@ package struct LineReader {
   private var buffer: [UInt8] = []
   private var start = 0
   private var isAtEnd = false
+  private var isAtStart = true
 
   /// - Parameter path: the file; `-` is standard input.
   package init(path: String) throws(CommandFailure) {
@@ -25,8 +26,13 @@ package struct LineReader {
     descriptor = FileDescriptor(owning: number)
   }
 
-  /// The next line without its line break; nil after the last one.
+  /// The next line without its line break, and the first one without a byte order mark; nil after the last one.
   package mutating func next() throws(CommandFailure) -> [UInt8]? {
+    defer { isAtStart = false }
+    return isAtStart ? try line()?.withoutByteOrderMark : try line()
+  }
+
+  private mutating func line() throws(CommandFailure) -> [UInt8]? {
     var searched = start
     while true {
       if let end = buffer[searched...].firstIndex(of: 0x0A) {

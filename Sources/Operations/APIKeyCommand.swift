@@ -86,7 +86,7 @@ struct CreateAPIKeyCommand: AsyncParsableCommand {
   package init() {}
 
   package func run() async throws {
-    try await options.withConnection { connection in
+    try await options.withConnection(requires: "push_keys") { connection in
       let made = try await create(on: connection)
       StandardOutput.write(options.json ? made.json : made.key)
       StandardError.write(
@@ -158,7 +158,7 @@ struct ListAPIKeysCommand: AsyncParsableCommand {
   package func run() async throws {
     var parameters = PostgresParameters()
     parameters.append(app)
-    try await options.withConnection {
+    try await options.withConnection(requires: "push_keys") {
       try await options.show(.keys, parameters, on: $0, nothing: "there are no keys")
     }
   }

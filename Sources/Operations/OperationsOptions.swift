@@ -14,7 +14,11 @@ struct OperationsOptions: ParsableArguments {
   static let applicationName = "cli"
 
   /// Connects, executes `body`, and closes the connection. An error of the database becomes a sentence with its remedy.
-  func withConnection<Result>(_ body: (PostgresConnection) async throws -> Result) async throws -> Result {
+  ///
+  /// - Parameter role: the role that the command requires.
+  func withConnection<Result>(
+    requires role: String = "push_ops", _ body: (PostgresConnection) async throws -> Result
+  ) async throws -> Result {
     let connection = try await database.connect(as: Self.applicationName)
     do {
       let result = try await body(connection)
@@ -22,7 +26,7 @@ struct OperationsOptions: ParsableArguments {
       return result
     } catch {
       await connection.close()
-      if let error = error as? PostgresError { throw CommandFailure(error) }
+      if let error = error as? PostgresError { throw CommandFailure(error, requires: role) }
       throw error
     }
   }

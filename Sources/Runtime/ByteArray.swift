@@ -1,4 +1,4 @@
-// Fast appending of bytes to byte arrays, which happens many times a request.
+// Fast appending of bytes to byte arrays, which happens many times a request, and byte order marks.
 
 extension [UInt8] {
   /// Appends the contiguous storage of a collection, if it has one. Appending the collection itself would count references to an
@@ -16,4 +16,9 @@ extension [UInt8] {
       unsafe append(contentsOf: UnsafeBufferPointer(rebasing: bytes[part]))
     }
   }
+}
+
+extension [UInt8] {
+  /// The bytes without a byte order mark of UTF-8 at their beginning.
+  public var withoutByteOrderMark: [UInt8] { starts(with: [0xEF, 0xBB, 0xBF]) ? Array(dropFirst(3)) : self }
 }

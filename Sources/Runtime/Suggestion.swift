@@ -10,12 +10,16 @@ public enum Suggestion {
     nearest(to: word, among: candidates).map { "; did you mean \($0)?" } ?? ""
   }
 
-  /// The candidate with the fewest edits, if they are few enough for a typing error.
-  static func nearest(to word: String, among candidates: [String]) -> String? {
+  /// The candidate with the fewest edits, if they are few enough for a typing error, or that begins with a word of at least three
+  /// letters. Of several, one that begins with the word.
+  public static func nearest(to word: String, among candidates: [String]) -> String? {
     let limit = max(1, word.count / 3)
     return
       candidates
-      .map { (name: $0, distance: distance(word.lowercased(), $0.lowercased())) }
+      .map { name in
+        let isBeginning = word.count >= 3 && name.lowercased().hasPrefix(word.lowercased())
+        return (name: name, distance: isBeginning ? 0 : distance(word.lowercased(), name.lowercased()))
+      }
       .filter { $0.distance <= limit }
       .min { $0.distance < $1.distance }?.name
   }

@@ -10,6 +10,8 @@ package struct ConfigurationProblem: Equatable, Sendable {
     /// A file that the configuration names.
     case otherFile(name: String, line: Int?)
 
+    var isFile: Bool { if case .file = self { true } else { false } }
+
     /// The same place with another line, if it is in a file.
     package func at(line: Int?) -> Origin {
       guard let line else { return self }

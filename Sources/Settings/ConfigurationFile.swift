@@ -11,6 +11,13 @@ package struct ConfigurationFile: Sendable {
     self.environment = environment
   }
 
+  /// Where the value of a key comes from, for a fault that is found later, such as one of a key file.
+  package func origin(of key: String) -> ConfigurationProblem.Origin {
+    let source = ConfigurationSource(
+      yaml: path.flatMap { try? ConfigurationYAML.text(ofFile: $0) }, environment: environment)
+    return source.settings.first { $0.key.joined(separator: ".") == key }?.value.origin ?? .file(line: nil)
+  }
+
   /// Reads and checks the whole configuration.
   ///
   /// - Throws: every problem found, not only the first.

@@ -18,6 +18,12 @@ extension GatewayConfiguration {
     -> GatewayConfiguration
   {
     var reader = try reader(file, environment)
+    if file == nil, reader.problems.isEmpty, reader.source.names(below: ["apps"]).isEmpty {
+      let problem = ConfigurationProblem(
+        origin: .file(line: nil), path: "",
+        message: "no file was named, and no variable names an app: give --config FILE, or set PUSH_GATEWAY_CONFIG")
+      throw ConfigurationError(file: nil, problems: [problem])
+    }
     checkPrivacy(of: file, &reader)
     let privacy = secretPrivacy(&reader)
     let proxy = proxy(["proxy"], default: nil, &reader)
@@ -79,7 +85,9 @@ extension GatewayConfiguration {
       return url
     }
     guard let url = reader.text(["database"]) else {
-      reader.note(["database"], "is missing; it may also be given as DATABASE_URL")
+      if !reader.source.misspelt.contains("database") {
+        reader.note(["database"], "is missing; it may also be given as DATABASE_URL")
+      }
       return ""
     }
     if let fault = DatabaseURL.fault(of: url) { reader.note(["database"], fault) }
@@ -139,7 +147,9 @@ extension GatewayConfiguration {
 
   private static func apps(_ proxy: Proxy?, _ reader: inout ConfigurationReader) -> [App] {
     let names = reader.source.names(below: ["apps"])
-    if names.isEmpty, !reader.hasProblems(in: ["apps"]) { reader.note(["apps"], "must contain at least one app") }
+    if names.isEmpty, !reader.hasProblems(in: ["apps"]), !reader.source.misspelt.contains("apps") {
+      reader.note(["apps"], "must contain at least one app")
+    }
     return names.compactMap { app($0, proxy, &reader) }
   }
 
@@ -358,19 +368,16 @@ extension GatewayConfiguration {
   private static func reader(
     _ file: String?, _ environment: [String: String]
   ) throws(ConfigurationError) -> ConfigurationReader {
-    let source = ConfigurationSource(yaml: try file.map(text), environment: environment)
-    guard source.isReadable else { throw ConfigurationError(file: file, problems: source.problems) }
-    return ConfigurationReader(source, folder: file.map(folder) ?? "")
-  }
-
-  private static func text(of file: String) throws(ConfigurationError) -> String {
-    do {
-      return try String(contentsOfFile: file, encoding: .utf8)
+    let yaml: String?
+    do throws(ConfigurationYAML.Fault) {
+      yaml = try file.map(ConfigurationYAML.text)
     } catch {
-      let problem = ConfigurationProblem(
-        origin: .file(line: nil), path: "", message: "cannot be read; the file must exist, be readable, and be UTF-8")
+      let problem = ConfigurationProblem(origin: .file(line: error.line), path: "", message: error.message)
       throw ConfigurationError(file: file, problems: [problem])
     }
+    let source = ConfigurationSource(yaml: yaml, environment: environment)
+    guard source.isReadable else { throw ConfigurationError(file: file, problems: source.problems) }
+    return ConfigurationReader(source, folder: file.map(folder) ?? "")
   }
 
   private static func folder(of file: String) -> String {

@@ -31,8 +31,8 @@ struct ConfigurationReader {
 
   /// Records a problem at a key: the line of its value, or of the section where it is missing.
   mutating func note(_ path: [String], _ message: String) {
-    let origin = source.settings[path]?.origin ?? source.sections[path] ?? .file(line: nil)
-    problems.append(ConfigurationProblem(origin: origin, path: path.joined(separator: "."), message: message))
+    problems.append(
+      ConfigurationProblem(origin: source.origin(of: path), path: path.joined(separator: "."), message: message))
   }
 
   /// Records a problem with a value of the file, which another source may override.
@@ -176,10 +176,7 @@ struct ConfigurationReader {
   mutating func tree(_ file: String, _ path: [String]) -> ConfigurationTree? {
     let origin = ConfigurationProblem.Origin.otherFile(name: file, line: nil)
     do throws(ConfigurationYAML.Fault) {
-      guard let text = try? String(contentsOfFile: file, encoding: .utf8) else {
-        throw ConfigurationYAML.Fault(message: "cannot be read; it must be UTF-8")
-      }
-      return try ConfigurationTree(text: text, origin: origin)
+      return try ConfigurationTree(text: ConfigurationYAML.text(ofFile: file), origin: origin)
     } catch {
       problems.append(
         ConfigurationProblem(
@@ -360,11 +357,9 @@ struct ConfigurationReader {
   }
 
   private mutating func noteMissing(_ path: [String]) {
-    let section = Array(path.dropLast())
-    let origin = source.sections[section] ?? .file(line: nil)
     problems.append(
       ConfigurationProblem(
-        origin: origin, path: path.joined(separator: "."),
+        origin: source.origin(of: path.dropLast()), path: path.joined(separator: "."),
         message: "is missing; it may also be given as \(ConfigurationKey.variable(for: path))"))
   }
 }

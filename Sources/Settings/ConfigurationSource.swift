@@ -18,6 +18,8 @@ struct ConfigurationSource {
   /// The URLs of databases from the file with their keys, whatever the environment contains.
   private(set) var fileDatabases: [(path: [String], setting: Setting)] = []
   private(set) var problems: [ConfigurationProblem] = []
+  /// The sections and keys at the top whose name is written wrongly. That they are missing is not reported as well.
+  private(set) var misspelt: Set<String> = []
   /// False if the file is not a YAML mapping. Then missing keys are not reported.
   private(set) var isReadable = true
 
@@ -42,6 +44,14 @@ struct ConfigurationSource {
     sections[section] != nil || settings.keys.contains { $0.count > section.count && $0.starts(with: section) }
   }
 
+  /// Where a key or section was set, or what is below it; the file as a whole if nowhere.
+  func origin(of path: some Collection<String>) -> ConfigurationProblem.Origin {
+    let path = Array(path)
+    if let origin = settings[path]?.origin ?? sections[path] { return origin }
+    let below = settings.filter { $0.key.starts(with: path) }.map(\.value.origin)
+    return below.contains { $0.isFile } ? .file(line: nil) : below.first ?? .file(line: nil)
+  }
+
   // MARK: - The file
 
   private mutating func read(_ yaml: String) {
@@ -60,6 +70,8 @@ struct ConfigurationSource {
 
   private mutating func read(_ mapping: Node.Mapping, at path: [String]) {
     let known = ConfigurationKey.children(of: path)
+    /// The section without keys that the current key follows: it may be meant to be below it.
+    var empty: String?
     for (key, value) in mapping {
       let line = key.mark?.line
       guard let name = key.scalar?.string else {
@@ -67,6 +79,11 @@ struct ConfigurationSource {
         continue
       }
       let here = path + [name]
+      if let empty, isMeant(name, value, below: path + [empty]) {
+        problem(line, path + [empty, name], "must be indented deeper than \(empty)")
+        continue
+      }
+      empty = value.null != nil && !ConfigurationKey.children(of: here).isEmpty ? name : nil
       if known == ["*"] {
         guard Self.isName(name) else {
           problem(
@@ -76,11 +93,24 @@ struct ConfigurationSource {
           continue
         }
       } else if !known.contains(name) {
+        if path.isEmpty, let meant = Suggestion.nearest(to: name, among: known) { misspelt.insert(meant) }
         problem(line, here, "unknown key" + Self.suggestion(for: name, among: known))
         continue
       }
       read(value, at: here, line: line)
     }
+  }
+
+  /// Whether a key that follows a section without keys belongs into it: only there is it, or what is below it, known.
+  private func isMeant(_ name: String, _ value: Node, below section: [String]) -> Bool {
+    let (here, there) = (ConfigurationKey.children(of: section.dropLast()), ConfigurationKey.children(of: section))
+    if here != ["*"] {
+      return !here.contains(name)
+        && (there.contains(name) || there == ["*"] && Suggestion.nearest(to: name, among: here) == nil)
+    }
+    guard there.contains(name) else { return false }
+    let known = ConfigurationKey.children(of: section + [name])
+    return value.mapping?.allSatisfy { pair in pair.key.string.map(known.contains) ?? false } ?? known.isEmpty
   }
 
   private mutating func read(_ value: Node, at path: [String], line: Int?) {

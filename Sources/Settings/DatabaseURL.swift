@@ -5,6 +5,7 @@
 // refused here, by an error that quotes nothing.
 
 internal import Queue
+internal import Runtime
 
 package enum DatabaseURL {
   package static let unreadable =
@@ -21,22 +22,42 @@ package enum DatabaseURL {
     let authority = rest.prefix { $0 != "/" && $0 != "?" }
     let places = authority.split(separator: "@", omittingEmptySubsequences: false)
     // A second @ before the host, or one after it, is an unescaped @ of the password.
-    guard places.count <= 2, !rest.dropFirst(authority.count).contains("@"), areHosts(places[places.count - 1]),
-      (try? PostgresHosts.named(in: url)) != nil
-    else { return unreadable }
+    let hosts = places[places.count - 1]
+    guard places.count <= 2, !rest.dropFirst(authority.count).contains("@"), areHosts(hosts, anyPort: true) else {
+      return unreadable
+    }
+    guard areHosts(hosts, anyPort: false) else { return "has a port that is not a number from 1 to 65535" }
+    if let fault = parameterFault(of: rest) { return fault }
+    guard let mode = try? PostgresHosts.tlsMode(of: url) ?? tlsModes[0] else { return unreadable }
+    guard tlsModes.contains(mode) else {
+      return (rest.contains("sslmode=") ? "sslmode" : "the environment variable PGSSLMODE, which adds to it,")
+        + " must be one of \(tlsModes.joined(separator: ", "))"
+    }
     return nil
   }
 
+  private static let tlsModes = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+
+  /// The first parameter behind `?` that libpq does not know. Its name is not quoted: it may be a part of a password.
+  private static func parameterFault(of rest: Substring) -> String? {
+    let known = PostgresHosts.parameters + ["ssl"]
+    let names = rest.split(separator: "?", maxSplits: 1).dropFirst().flatMap { $0.split(separator: "&") }
+      .map { String($0.prefix { $0 != "=" }) }
+    guard let name = names.first(where: { !$0.contains("%") && !known.contains($0) }) else { return nil }
+    let near = Suggestion.text(for: name, among: known)
+    return "has a parameter behind ? that Postgres does not know" + (near.isEmpty ? "; remove it" : near)
+  }
+
   /// Hosts and ports: `db-1.example:5432,[::1]:5433,%2Frun%2Fpostgresql`.
-  private static func areHosts(_ text: Substring) -> Bool {
+  private static func areHosts(_ text: Substring, anyPort: Bool) -> Bool {
     text.split(separator: ",", omittingEmptySubsequences: true).allSatisfy { place in
       guard place.utf8.allSatisfy({ isOfHost($0) }) else { return false }
       if place.hasPrefix("["), let end = place.lastIndex(of: "]") {
         let after = place[place.index(after: end)...]
-        return after.isEmpty || after.hasPrefix(":") && isPort(after.dropFirst())
+        return after.isEmpty || after.hasPrefix(":") && isPort(after.dropFirst(), any: anyPort)
       }
       let parts = place.split(separator: ":", omittingEmptySubsequences: false)
-      return parts.count == 1 || parts.count == 2 && isPort(parts[1])
+      return parts.count == 1 || parts.count == 2 && isPort(parts[1], any: anyPort)
     }
   }
 
@@ -51,7 +72,9 @@ package enum DatabaseURL {
     }
   }
 
-  private static func isPort(_ text: Substring) -> Bool {
-    text.isEmpty || text.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) } && UInt16(text) != nil
+  private static func isPort(_ text: Substring, any: Bool) -> Bool {
+    text.isEmpty
+      || text.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
+        && (any ? text.utf8.count <= 6 : UInt16(text) ?? 0 > 0)
   }
 }

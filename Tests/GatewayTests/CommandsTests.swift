@@ -30,7 +30,7 @@ import Testing
   }
 
   private static let malformed: [(text: String, message: String)] = [
-    (#"{"#, "not JSON: the text ends too early at byte 1"), (#"[]"#, "must be a JSON object"),
+    (#"7"#, "must be a JSON object"), (#"{"payload" {}}"#, "not JSON: unexpected byte at byte 11"),
     (#"{"recipients":[]}"#, "payload is missing"), (#"{"payload":{}}"#, "recipients is missing"),
     (#"{"payload":[],"recipients":[]}"#, "payload must be an object"),
     (#"{"payload":{},"recipients":{}}"#, "recipients must be an array"),
@@ -43,6 +43,30 @@ import Testing
   @Test(arguments: malformed)
   func `a malformed line is refused with its number and its key`(text: String, message: String) {
     #expect(throws: CallLine.Fault(line: 3, message: message)) { try CallLine(Array(text.utf8), number: 3) }
+  }
+
+  @Test(arguments: [
+    ("{", "ends within a JSON object; write each call in one line: jq -c . FILE | push-gateway enqueue -"),
+    (
+      #"  {"payload":"#, "ends within a JSON object; write each call in one line: jq -c . FILE | push-gateway enqueue -"
+    ),
+    ("[", "is an array; write one call a line: jq -c '.[]' FILE | push-gateway enqueue -"),
+    ("[\(good)]", "is an array; write one call a line: jq -c '.[]' FILE | push-gateway enqueue -"),
+  ])
+  func `a file of another form is refused as a whole, with the command that converts it`(text: String, message: String)
+  {
+    #expect(throws: CallLine.Fault(line: 1, message: message, isOfFile: true)) {
+      try CallLine(Array(text.utf8), number: 1)
+    }
+  }
+
+  @Test func `a byte order mark before the first line is passed over`() throws {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("lines-\(UUID())").path
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    try "\u{FEFF}a\n\u{FEFF}b\n".write(toFile: path, atomically: true, encoding: .utf8)
+    var reader = try LineReader(path: path)
+    #expect(try reader.next() == Array("a".utf8))
+    #expect(try reader.next() == Array("\u{FEFF}b".utf8))
   }
 
   @Test func `lines of any ending are read, and long ones over many reads`() throws {

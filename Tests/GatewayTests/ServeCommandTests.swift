@@ -67,7 +67,8 @@ import Testing
     #expect(served.status == 78 && served.output.isEmpty, "\(served)")
     let sentences = served.errors.split(separator: "\n")
     #expect(
-      sentences.count == 1 && sentences[0].hasPrefix("Error: \(files.material.configurationFile): \(key): "),
+      sentences.count == 1 && sentences[0].hasPrefix("Error: \(files.material.configurationFile):")
+        && sentences[0].contains(": \(key): "),
       "\(served)")
     let checked = try await files.run("check-config", Self.nowhere)
     #expect(checked.status == 78)

@@ -71,7 +71,13 @@ enum FCMTestAccount {
       ("token_uri", nil, .missing(field: "token_uri")),
       ("token_uri", #""http://example.com/token""#, .malformed(field: "token_uri", expected: "an https URL")),
       ("private_key", nil, .missing(field: "private_key")),
-      ("private_key", #""secret""#, .key(SigningKeyError(.notAPrivateKey, source: "sa.json (private_key)"))),
+      (
+        "private_key", #""secret""#,
+        .key(
+          SigningKeyError(
+            .notAPrivateKey(PEMDiagnosis.text(of: Array("secret".utf8), expected: .privateKey)),
+            source: "sa.json (private_key)"))
+      ),
     ] as [(String, String?, FCMServiceAccountError.Reason)])
   func `the error for a faulty service account names the field`(
     field: String, json: String?, reason: FCMServiceAccountError.Reason
@@ -93,6 +99,24 @@ enum FCMTestAccount {
       _ = try FCMServiceAccount(json: json, path: "sa.json")
     }
     #expect(error.reason == .key(SigningKeyError(.notRSA(found: "EC"), source: "sa.json (private_key)")))
+  }
+
+  @Test(arguments: [
+    (
+      #"{"project_info": {}, "client": []}"#,
+      "is google-services.json, which belongs into the Android app: expected the JSON key"
+    ),
+    (#"{"web": {"client_id": "x"}}"#, "is an OAuth client: expected the JSON key"),
+    (#"{"installed": {}}"#, "is an OAuth client: expected the JSON key"),
+    ("-----BEGIN PRIVATE KEY-----", "is a key in PEM form: expected the JSON key"),
+    ("<plist>", "is XML or HTML: expected the JSON key"),
+    (#"{"type": "authorized_user"}"#, "field type is not \"service_account\": expected the JSON key"),
+  ])
+  func `another file than a service account is named`(text: String, says: String) {
+    let error = #expect(throws: FCMServiceAccountError.self) {
+      _ = try FCMServiceAccount(json: Array(text.utf8), path: "x")
+    }
+    #expect(error?.description.hasPrefix("service account file x: " + says) == true, "\(error?.description ?? "")")
   }
 
   @Test func `a file that is no JSON object is refused`() {

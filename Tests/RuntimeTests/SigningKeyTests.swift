@@ -93,13 +93,6 @@ import Testing
     Unfit(name: "RSA 1024", pem: KeyFixtures.rsa1024, algorithm: .rs256, reason: .tooShort(bits: 1024)),
     Unfit(name: "PKCS#8 with a passphrase", pem: KeyFixtures.pkcs8Encrypted, algorithm: .es256, reason: .encrypted),
     Unfit(name: "SEC1 with a passphrase", pem: KeyFixtures.sec1Encrypted, algorithm: .es256, reason: .encrypted),
-    Unfit(name: "public key", pem: KeyFixtures.ecPublic, algorithm: .es256, reason: .notAPrivateKey),
-    Unfit(name: "empty", pem: "", algorithm: .es256, reason: .notAPrivateKey),
-    Unfit(name: "no PEM", pem: "hello", algorithm: .rs256, reason: .notAPrivateKey),
-    Unfit(name: "cut off", pem: String(KeyFixtures.pkcs8.prefix(120)), algorithm: .es256, reason: .notAPrivateKey),
-    Unfit(
-      name: "broken inside", pem: KeyFixtures.pkcs8.replacing("MIGH", with: "AAAA"), algorithm: .es256,
-      reason: .notAPrivateKey),
   ]
 
   @Test(arguments: unfit)
@@ -112,6 +105,67 @@ import Testing
     for line in unfit.pem.split(separator: "\n") where !line.hasPrefix("-----") && line.count > 8 {
       #expect(!error.description.contains(line))
     }
+  }
+
+  /// What is in place of the key, and what the error calls it.
+  private static let mistaken: [(name: String, bytes: [UInt8], says: String)] = {
+    let key = KeyFixtures.pkcs8
+    let body = key.split(separator: "\n").dropFirst().dropLast().joined(separator: "\n")
+    let certificate = "-----BEGIN CERTIFICATE-----\n\(body)\n-----END CERTIFICATE-----\n"
+    let texts = [
+      ("a public key", KeyFixtures.ecPublic, "is a public key: expected a private key in PEM form, which begins with"),
+      ("a certificate", certificate, "is a certificate: expected a private key"),
+      (
+        "a request", certificate.replacing("CERTIFICATE", with: "CERTIFICATE REQUEST"),
+        "is a certificate request: expected"
+      ),
+      ("SSH", key.replacing("PRIVATE", with: "OPENSSH PRIVATE"), "is a private key for SSH: expected"),
+      ("SSH, public", "ssh-ed25519 AAAAC3 me@host", "is a public key for SSH: expected"),
+      ("JSON", #"{"type": "service_account"}"#, "is JSON (a service account's belongs to fcm.service_account_file)"),
+      ("a web page", "<html>", "is XML or HTML"),
+      ("nothing", "", "is empty: expected a private key"), ("blanks", " \n", "is empty: expected a private key"),
+      ("a word", "hello", "holds no private key in PEM form: expected"),
+      ("without its frame", body + body, "lacks its first and last line"),
+      ("cut off", String(key.prefix(120)), "is cut off"),
+      ("written-out line ends", key.replacing("\n", with: #"\n"#), #"has \n written out where its lines should end"#),
+      ("blanks for line ends", key.replacing("\n", with: " "), "has lost its line ends"),
+      ("in one line", key.replacing("\n", with: ""), "has lost its line ends"),
+      ("indented", "  " + key.replacing("\n", with: "\n  "), "has indented lines"),
+      ("CR", key.replacing("\n", with: "\r"), "has lines that end with CR only"),
+      ("broken inside", key.replacing("MIGH", with: "AAAA"), "holds a private key in PEM form that is damaged"),
+    ].map { ($0.0, Array($0.1.utf8), $0.2) }
+    let wide = [0xFF, 0xFE] + key.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] }
+    return texts + [
+      ("UTF-16", wide, "is UTF-16 text"),
+      ("PKCS#12", [0x30, 0x82, 0x01, 0x00, 0x02, 0x01, 0x03, 0x30, 0x82, 0x00], "is a PKCS#12 file (.p12, .pfx)"),
+      ("DER", [0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07], "is a private key in DER form"),
+      ("a certificate in DER", [0x30, 0x82, 0x01, 0x00, 0x30, 0x82, 0x00, 0xA0, 0x02, 0x01], "is in DER form"),
+    ]
+  }()
+
+  @Test func `what is given instead of a private key is named, and not quoted`() {
+    for (name, bytes, says) in Self.mistaken {
+      let error = #expect(throws: SigningKeyError.self, "\(name)") {
+        _ = try SigningKey(pem: bytes, for: .es256, source: "key.p8")
+      }
+      let text = error?.description ?? ""
+      #expect(text.hasPrefix("key key.p8: " + says), "\(name): \(text)")
+      #expect(!text.contains("MIGH") && !text.contains("\n"), "\(name): \(text)")
+    }
+  }
+
+  @Test func `a certificate is expected where a key is given`() {
+    let text = PEMDiagnosis.text(of: Array(KeyFixtures.pkcs8.utf8), expected: .certificate)
+    #expect(
+      text == "is a private key: expected a certificate in PEM form, which begins with '-----BEGIN CERTIFICATE-----'")
+  }
+
+  @Test func `a byte order mark before a key is passed over`() throws {
+    let path = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    try SecretFixture.write("\u{FEFF}" + KeyFixtures.pkcs8, to: path)
+    #expect(try SecretFile.read(path) == Array(KeyFixtures.pkcs8.utf8))
+    _ = try SigningKey.load(pemFile: path, for: .es256)
   }
 
   @Test func `a private key is not accepted as a public key`() {

@@ -506,6 +506,34 @@ import Testing
       "gateway.yaml:5: security.allow_readable_secrets: unknown value yes; must be one of true, false"
     ),
     // Invalid YAML.
+    ("apps:\n\ta:", "gateway.yaml:2: is not YAML: has a tab; indent with blanks"),
+    ("apps:\n  a:\n    \texpo:", "gateway.yaml:3: is not YAML: has a tab; indent with blanks"),
+    (
+      "apps:\n  a:\n    locale: @en",
+      "gateway.yaml:3: is not YAML: a value that begins with @, ` or % must be in quotes"
+    ),
+    (
+      "apps:\n  a:\n    apns:\n      team_id: T\n     key_id: K",
+      "gateway.yaml:5: is not YAML: is indented by 5 blanks, as no line above it is"
+    ),
+    (
+      "apps:\n  a:\n    locale: en\n      expo: {}",
+      "gateway.yaml:4: is not YAML: is indented deeper than line 3, which has a value already"
+    ),
+    (
+      "apps:\n  a:\n    locale:en\n    expo: {}",
+      "gateway.yaml:3: is not YAML: the colon after a key needs a blank behind it"
+    ),
+    (
+      "apps:\n  a:\n    unknown_name: Gate: north",
+      "gateway.yaml:3: is not YAML: a value with a colon and a blank in it must be in quotes"
+    ),
+    ("database: postgres://db/push\napps:\na:\n  expo:", "gateway.yaml:3: apps.a: must be indented deeper than apps"),
+    (
+      "database: postgres://db/push\napps:\n  a:\n  expo:\n    url: https://exp.host",
+      "gateway.yaml:4: apps.a.expo: must be indented deeper than a"
+    ),
+    ("database: postgres://db/push\napp:\n  a: { expo: }", "gateway.yaml:2: app: unknown key; did you mean apps?"),
     ("a: [", "gateway.yaml:2: is not YAML: did not find expected node content"),
     (
       "database: a\ndatabase: b",
@@ -559,7 +587,72 @@ import Testing
       try GatewayConfiguration.load(file: "/does/not/exist.yaml", environment: [:])
     }
     #expect(
-      error?.description == "/does/not/exist.yaml: cannot be read; the file must exist, be readable, and be UTF-8")
+      error?.description == "/does/not/exist.yaml: there is no such file")
+  }
+
+  @Test func `a file that cannot be a configuration is named by its fault`() throws {
+    func message(_ bytes: [UInt8]) throws -> String {
+      try Data(bytes).write(to: URL(filePath: folder.path + "/odd.yaml"))
+      return #expect(throws: ConfigurationError.self) {
+        try GatewayConfiguration.load(file: folder.path + "/odd.yaml", environment: [:])
+      }?.description.replacing(folder.path + "/", with: "") ?? ""
+    }
+    let text = Self.minimal + "\n"
+    #expect(
+      try message(Array((text + "# caf").utf8) + [0xE9, 0x0A])
+        == "odd.yaml:5: is not UTF-8, perhaps Latin-1: save the file as UTF-8")
+    let wide = [0xFF, 0xFE] + text.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] }
+    #expect(try message(wide) == "odd.yaml: is not UTF-8, but UTF-16 or binary: save it as UTF-8")
+    let error = #expect(throws: ConfigurationError.self) {
+      try GatewayConfiguration.load(file: folder.path, environment: [:])
+    }
+    #expect(error?.description == "\(folder.path): is a directory, not a file")
+    #expect(throws: Never.self) { try folder.load("\u{FEFF}" + Self.minimal) }
+  }
+
+  @Test func `without a file and without variables, the file is asked for`() {
+    let error = #expect(throws: ConfigurationError.self) { try GatewayConfiguration.load(file: nil, environment: [:]) }
+    #expect(
+      error?.description
+        == "configuration: no file was named, and no variable names an app: give --config FILE, or set PUSH_GATEWAY_CONFIG"
+    )
+  }
+
+  @Test func `a value that is missing beside a variable is asked for there`() throws {
+    let variable = "PUSH_GATEWAY_APPS_B_WEBPUSH_SUBJECT"
+    #expect(
+      try folder.message(Self.minimal, [variable: "mailto:a@example.com"])
+        == "environment variable \(variable): apps.b.webpush.vapid_key_file: is missing; it may also be given as "
+        + "PUSH_GATEWAY_APPS_B_WEBPUSH_VAPID_KEY_FILE")
+  }
+
+  @Test func `the origin of a key is its line or its variable`() throws {
+    let path = folder.path + "/origin.yaml"
+    try Self.minimal.write(toFile: path, atomically: true, encoding: .utf8)
+    let file = ConfigurationFile(path: path, environment: ["PUSH_GATEWAY_LOG_LEVEL": "debug"])
+    #expect(file.origin(of: "database") == .file(line: 1))
+    #expect(file.origin(of: "log.level") == .environment(variable: "PUSH_GATEWAY_LOG_LEVEL"))
+    #expect(file.origin(of: "tls.ca_file") == .file(line: nil))
+  }
+
+  @Test(
+    arguments: [
+      (
+        "postgres://db/push?sslmod=require",
+        "has a parameter behind ? that Postgres does not know; did you mean sslmode?"
+      ),
+      ("postgres://db/push?schema=public", "has a parameter behind ? that Postgres does not know; remove it"),
+      ("postgres://push@db:99999/push", "has a port that is not a number from 1 to 65535"),
+      ("postgres://db:0/push", "has a port that is not a number from 1 to 65535"),
+      (
+        "postgres://db/push?sslmode=on",
+        "sslmode must be one of disable, allow, prefer, require, verify-ca, verify-full"
+      ),
+      ("postgres://db/push?sslmode=require&connect_timeout=3", nil), ("postgres:///push?host=/run/postgresql", nil),
+      ("postgres://a,b:5433/push?target_session_attrs=any", nil),
+    ] as [(String, String?)])
+  func `a fault in the parameters of a database URL is named`(url: String, fault: String?) {
+    #expect(DatabaseURL.fault(of: url) == fault)
   }
 
   @Test func `configurations read twice are equal, unless a value has changed`() throws {

@@ -175,7 +175,7 @@ struct AppCommand: ParsableCommand {
       checked.path = draft
       do throws(ConfigurationError) {
         let configuration = try checked.load()
-        try CredentialCheck.require(configuration, file: draft)
+        try CredentialCheck.require(configuration, from: checked)
       } catch {
         throw CommandFailure(
           "nothing was changed: " + error.description.replacing(draft, with: path))

@@ -28,6 +28,9 @@ struct CallEnqueuer {
         unreachable: Int(rows.int64(0, 3)))
     } catch {
       guard case .server = error.code, !error.isTransient else { throw error }
+      if error.code == .server(sqlState: "42501"), error.hint == nil {
+        throw CommandFailure(error, requires: "push_enqueuer")
+      }
       let faults = try await faults(in: lines)
       if faults.isEmpty { throw error }
       throw LineFaults(faults: faults)

@@ -57,7 +57,7 @@ struct CheckConfigCommand: AsyncParsableCommand {
         if check.finding == .unreachable { unreachable += 1 }
       }
     }
-    if failures > 0 { throw CommandFailure(refused: "\(failures) of the checks failed") }
+    if failures > 0 { throw CommandFailure("\(failures) of the checks failed", isConfiguration: true) }
     if unreachable > 0 {
       StandardError.write("Error: \(unreachable) of the checks got no answer")
       throw ExitCode(69)

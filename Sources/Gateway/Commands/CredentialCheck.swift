@@ -20,14 +20,16 @@ struct CredentialCheck {
   ///
   /// An expired certificate is not refused, because calls that are enqueued with SQL do not need it.
   ///
-  /// - Parameter file: the configuration file.
-  /// - Throws: all problems, each with its key.
-  static func require(_ configuration: GatewayConfiguration, file: String?) throws(ConfigurationError) {
+  /// - Parameter source: the sources of the configuration.
+  /// - Throws: all problems, each with its key, and the line or variable that sets it.
+  static func require(_ configuration: GatewayConfiguration, from source: ConfigurationFile) throws(ConfigurationError)
+  {
     let problems = all(of: configuration, wallMilliseconds: .min).compactMap { check -> ConfigurationProblem? in
       guard case .failure(let failure) = check.result else { return nil }
-      return ConfigurationProblem(origin: .file(line: nil), path: check.subject, message: failure.description)
+      return ConfigurationProblem(
+        origin: source.origin(of: check.subject), path: check.subject, message: failure.description)
     }
-    guard problems.isEmpty else { throw ConfigurationError(file: file, problems: problems) }
+    guard problems.isEmpty else { throw ConfigurationError(file: source.path, problems: problems) }
   }
 
   /// - Parameter wallMilliseconds: the current time, for expired certificates.

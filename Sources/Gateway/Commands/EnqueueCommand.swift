@@ -69,6 +69,7 @@ struct EnqueueCommand: AsyncParsableCommand {
       do throws(CallLine.Fault) {
         lines.append(try CallLine(text, number: progress.read))
       } catch {
+        if error.isOfFile { throw LineFaults(faults: [error]) }
         faults.append(error)
       }
     }

@@ -32,7 +32,11 @@ struct MigrateCommand: AsyncParsableCommand {
 
   func run() async throws {
     var isUpToDate = true
-    for database in try database.databases() where try await !migrate(database) { isUpToDate = false }
+    do {
+      for database in try database.databases() where try await !migrate(database) { isUpToDate = false }
+    } catch let error as PostgresError where error.code == .server(sqlState: "42501") {
+      throw CommandFailure("\(error.message): migrate requires ownership of the schema push, or the right to create it")
+    }
     if !isUpToDate { throw ExitCode.failure }
   }
 

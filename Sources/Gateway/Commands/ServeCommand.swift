@@ -6,6 +6,7 @@ import Foundation
 import HTTPSurface
 import Logging
 import NIOCore
+import Queue
 import Runtime
 import ServiceLifecycle
 import Settings
@@ -53,7 +54,7 @@ struct ServeCommand: AsyncParsableCommand {
     ProcessMemory.makePrivate()
     let source = configuration.source
     var configuration = try source.load()
-    try CredentialCheck.require(configuration, file: source.path)
+    try CredentialCheck.require(configuration, from: source)
     let threshold = LogThreshold(configuration.logLevel)
     let logs = GatewayLogHandler.Sink.standardError(
       logFormat ?? configuration.logFormat ?? .ofStandardError, threshold)
@@ -84,6 +85,7 @@ struct ServeCommand: AsyncParsableCommand {
         readiness: { await gateway.readiness() }, remarks: { await gateway.remarks() },
         silentLoops: { await heartbeat.silentLoops() }, gate: gate),
       MetricsRoutes(metrics: gateway.metrics, readiness: { await gateway.readiness() }, gate: gate), dashboard,
+      APIPathRoutes(api: configuration.api),
     ]
     let ops = OpsServer(
       listener: configuration.http, connectionsMax: configuration.httpConnectionsMax, logger: logger,
@@ -114,7 +116,13 @@ struct ServeCommand: AsyncParsableCommand {
         ],
         gracefulShutdownSignals: [.sigterm, .sigint], logger: groupLogger))
     // One of several databases with another schema must not stop the others: it is tried again and again.
-    if configuration.databases.count == 1 { try await SchemaCheck.refuse(configuration.databases[0].url) }
+    if configuration.databases.count == 1 {
+      do {
+        try await SchemaCheck.refuse(configuration.databases[0].url)
+      } catch let error as PostgresError {
+        throw CommandFailure(error, requires: "push_gateway")
+      }
+    }
     try await group.run()
   }
 

@@ -44,6 +44,7 @@ enum SchemaCheck {
 
   /// Returns once the database can be reached and has a schema that this version can serve.
   static func wait(for url: String, _ loop: EventLoop, _ logger: Logger) async throws {
+    var complaints = Complaints()
     while true {
       do {
         switch try await check(url, loop) {
@@ -56,7 +57,9 @@ enum SchemaCheck {
         case .isCurrent, .lacks: return
         }
       } catch let error as PostgresError where error.isTransient {
-        logger.warning("The database cannot be reached; waiting for it", metadata: ["reason": "\(error)"])
+        if complaints.isNew("\(error)", loop.now) {
+          logger.warning("The database cannot be reached; waiting for it", metadata: ["reason": "\(error)"])
+        }
       }
       try await Task.sleep(for: .seconds(1))
     }

@@ -22,12 +22,18 @@ struct APIBody {
     try PostgresJSONCheck(json).check()
   }
 
+  private static let ofPayload = ["callId", "messageId", "chatId", "from", "fromName", "channelName", "metadata"]
+
   /// What is wrong with a member that is not known. A name that may be a token is not repeated.
   private static func unknown(_ key: [UInt8], _ known: [String]) -> String {
     let name = String(decoding: key, as: UTF8.self)
     guard key.count <= 32, name.wholeMatch(of: /[A-Za-z_]+/) != nil else {
       return "has a member of another name than \(known.joined(separator: ", "))"
     }
+    if known.contains("payload"), ofPayload.contains(name) {
+      return "has the member \(name), which belongs into payload"
+    }
+    if name == "app" { return "has the member app, which the key determines; leave it out" }
     let near = Suggestion.text(for: name, among: known)
     return "has the member \(name), which is not known"
       + (near.isEmpty ? "; the members are \(known.joined(separator: ", "))" : near)

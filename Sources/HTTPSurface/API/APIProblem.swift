@@ -78,6 +78,10 @@ extension APIProblem {
   }
 
   static let noSuchPath = APIProblem(status: .notFound, name: "not-found", detail: "there is nothing at this path")
+  /// 404: a path of the other listener.
+  static let pathOfOps = APIProblem(
+    status: .notFound, name: "not-found",
+    detail: "there is nothing at this path; http.listen has health checks and metrics")
   static let noSuchCall = APIProblem(
     status: .notFound, name: "unknown-call", detail: "the app of this key has no call with this id")
   static let ringsNoLonger = APIProblem(

@@ -53,7 +53,7 @@ struct APIResponder: HTTPResponder {
     _ request: Request, _ context: Context, _ entry: inout APIAudit.Entry
   ) async throws(APIProblem) -> Response {
     guard let route = APIRoute(path: request.uri.path), route.operations.values.allSatisfy(fronts.serves) else {
-      throw .noSuchPath
+      throw ["/livez", "/readyz", "/metrics"].contains(request.uri.path) ? .pathOfOps : .noSuchPath
     }
     guard let operation = route.operations[request.method] else { throw .methodNotAllowed(route.methods) }
     entry.operation = operation
@@ -101,16 +101,10 @@ struct APIResponder: HTTPResponder {
     let encoding = request.headers[.contentEncoding]?.lowercased()
     guard encoding == nil || encoding == "identity" else { throw .encoded }
     // Other push servers do not look at it, so their clients may give any.
-    guard !operation.isOfOtherServer else { return Self.withoutMark(body) }
+    guard !operation.isOfOtherServer else { return Array(body.readableBytesView).withoutByteOrderMark }
     let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
     guard type?.split(separator: " ") == ["application/json"] else { throw .notJSONType }
-    return Self.withoutMark(body)
-  }
-
-  /// A byte order mark may be ignored (RFC 8259, section 8.1), and some clients write one.
-  private static func withoutMark(_ body: ByteBuffer) -> [UInt8] {
-    let bytes = body.readableBytesView
-    return Array(bytes.starts(with: "\u{FEFF}".utf8) ? bytes.dropFirst(3) : bytes)
+    return Array(body.readableBytesView).withoutByteOrderMark
   }
 }
 

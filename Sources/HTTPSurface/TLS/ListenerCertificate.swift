@@ -42,7 +42,8 @@ package struct ListenerCertificate: Sendable {
       TLSContext.ClientAuthorities(file: file, isRequired: settings.clientCertificates == .required)
     }
     do {
-      context = try TLSContext.listener(chain: chain, key: key, clients: clients, protocols: ["http/1.1"])
+      context = try TLSContext.listener(
+        chain: chain, key: key, keySource: settings.keyFile, clients: clients, protocols: ["http/1.1"])
     } catch {
       throw Self.fault(error, settings)
     }
@@ -64,16 +65,8 @@ package struct ListenerCertificate: Sendable {
 
   private static func fault(_ fault: TLSContext.ListenerFault, _ settings: GatewayConfiguration.ListenerTLS) -> Fault {
     switch fault {
-    case .certificate(let reason):
-      Fault(
-        .certificate,
-        "\(settings.certificateFile): no usable certificate (PEM): expected the chain, each beginning with "
-          + "'-----BEGIN CERTIFICATE-----' (\(reason))")
-    case .key:
-      Fault(
-        .key,
-        "\(settings.keyFile): no usable private key (PEM, without a passphrase): expected a block that begins with "
-          + "'-----BEGIN PRIVATE KEY-----'")
+    case .certificate(let reason): Fault(.certificate, "certificate \(settings.certificateFile): \(reason)")
+    case .key(let error): Fault(.key, error.description)
     case .keyOfAnotherCertificate:
       Fault(
         .key,

@@ -48,8 +48,13 @@ public struct FCMServiceAccount: Sendable {
   /// - Parameter path: where the text came from, for error messages.
   public init(json text: [UInt8], path: String) throws(FCMServiceAccountError) {
     let json: JSONScanner
-    do { json = try JSONScanner(text) } catch { throw FCMServiceAccountError(.notJSON(error), path: path) }
+    do { json = try JSONScanner(text) } catch {
+      throw FCMServiceAccountError(.notJSON(error, begins: text.first), path: path)
+    }
     guard json.root.kind == .object else { throw FCMServiceAccountError(.notAnObject, path: path) }
+    if json.member("type") == nil, let kind = Self.kind(ofOther: json) {
+      throw FCMServiceAccountError(.otherFile(kind), path: path)
+    }
 
     func field(_ name: StaticString) throws(FCMServiceAccountError) -> String {
       guard let value = json.member(name) else { throw FCMServiceAccountError(.missing(field: "\(name)"), path: path) }
@@ -77,6 +82,13 @@ public struct FCMServiceAccount: Sendable {
     } catch {
       throw FCMServiceAccountError(.key(error), path: path)
     }
+  }
+
+  /// Which other file of Google's consoles this is; nil: none that is known.
+  private static func kind(ofOther json: JSONScanner) -> String? {
+    if json.member("project_info") != nil { return "google-services.json, which belongs into the Android app" }
+    if json.member("web") != nil || json.member("installed") != nil { return "an OAuth client" }
+    return nil
   }
 
   /// The signed JWT that Google exchanges for an access token.
@@ -123,10 +135,13 @@ public struct FCMServiceAccount: Sendable {
 public struct FCMServiceAccountError: Error, Equatable, CustomStringConvertible, Sendable {
   public enum Reason: Equatable, Sendable {
     case file(SecretFile.Failure.Reason)
-    case notJSON(JSONError)
+    /// The first byte tells what it is instead.
+    case notJSON(JSONError, begins: UInt8?)
     case notAnObject
     /// The file is for another kind of Google credential.
     case otherType
+    /// Another file of Google's consoles, and what it is.
+    case otherFile(String)
     case missing(field: String)
     case notText(field: String)
     case malformed(field: String, expected: String)
@@ -141,14 +156,23 @@ public struct FCMServiceAccountError: Error, Equatable, CustomStringConvertible,
     self.path = path
   }
 
+  private static let expected =
+    "the JSON key of a service account (Firebase console, project settings, service accounts, generate new private key)"
+
   public var description: String {
     switch reason {
     case .file(let failure): "service account file \(SecretFile.Failure(failure, path: path))"
-    case .notJSON(let error): "service account file \(path): \(error)"
+    case .notJSON(let error, let first):
+      switch first {
+      case UInt8(ascii: "-"): "service account file \(path): is a key in PEM form: expected \(Self.expected)"
+      case UInt8(ascii: "<"): "service account file \(path): is XML or HTML: expected \(Self.expected)"
+      case 0xFF, 0xFE: "service account file \(path): is UTF-16 text: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"
+      default: "service account file \(path): \(error)"
+      }
     case .notAnObject: "service account file \(path): expected a JSON object"
     case .otherType:
-      "service account file \(path): field type is not \"service_account\": "
-        + "create a key for a service account in the Google Cloud console"
+      "service account file \(path): field type is not \"service_account\": expected \(Self.expected)"
+    case .otherFile(let kind): "service account file \(path): is \(kind): expected \(Self.expected)"
     case .missing(let field): "service account file \(path): field \(field) is missing"
     case .notText(let field): "service account file \(path): field \(field) must be a string that is not empty"
     case .malformed(let field, let expected): "service account file \(path): field \(field): expected \(expected)"

@@ -34,6 +34,8 @@ final class PostgresDialer {
   private var timer: EventLoop.Timer?
   /// Why earlier addresses failed, each reason once.
   private var complaints: [String] = []
+  /// With which SQLSTATE the last server refused the connection.
+  private var refusal: String?
 
   /// - Parameter completion: called once on the loop, never inside `start`, unless `cancel` comes first.
   init(
@@ -123,7 +125,10 @@ final class PostgresDialer {
       timer = loop.schedule(at: instant) { [weak self] in self?.handle(.woken) }
     case .finish(let winner):
       guard let channel = winner.flatMap({ channels.removeValue(forKey: $0) }) else {
-        return finish(.failure(PostgresError(.connectionFailed, complaints.joined(separator: "; "))))
+        var error = PostgresError(
+          .connectionFailed, complaints.joined(separator: "; "), hint: PostgresError.remedy(ofRefusal: refusal))
+        error.refusal = refusal
+        return finish(.failure(error))
       }
       finish(.success(channel))
     }
@@ -140,6 +145,7 @@ final class PostgresDialer {
         return handle(.opened(place))
       }
       complain(error.message)
+      refusal = error.refusal ?? refusal
       didFail(place)
       channels[place] = nil
       handle(.failed(place))

@@ -70,7 +70,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
   }
 
-  /// The SQLSTATE with which enqueueing refuses an app that has used up its quota (`push.has_room`).
+  /// The SQLSTATE with which enqueueing refuses an app that has used up its quota (`push.quota_fault`).
   public static let quotaState = "53Q01"
 
   /// When an app that has used up its quota may try again; nil for every other error. At least 1.
@@ -120,12 +120,33 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     return error
   }
 
+  /// With which SQLSTATE the server refused the connection; nil if it was not reached, or for another error.
+  public internal(set) var refusal: String?
+
+  /// What to do if the server refuses the connection.
+  static func remedy(ofRefusal sqlState: String?) -> String? {
+    switch sqlState {
+    case "3D000": "Create the database, or correct its name in the URL"
+    case "28000": "Create the login, correct its name in the URL, or let it in with pg_hba.conf"
+    case "28P01": "Correct the user or the password in the URL"
+    default: nil
+    }
+  }
+
   /// Why a connection failed: libpq's text, which names host, port, user and database but never the password.
   static func connectionFailure(_ code: Code, _ connection: OpaquePointer) -> PostgresError {
     let text = unsafe PQerrorMessage(connection).map { unsafe String(cString: $0) } ?? ""
-    let line = text.split(separator: "\n").first.map(String.init) ?? "the connection to Postgres was lost"
-    // A connection that is refused has no SQLSTATE.
-    return PostgresError(code, line, shortage: text.contains(locksSetting) ? .locks : nil, hint: nil)
+    var line = text.split(separator: "\n").first.map(String.init) ?? "the connection to Postgres was lost"
+    // `PQERRORS_VERBOSE` puts the SQLSTATE between the severity and the message.
+    var refusal: String?
+    if let found = line.firstMatch(of: #/:  ([0-9A-Z]{5}): /#) {
+      refusal = String(found.1)
+      line.replaceSubrange(found.range, with: ":  ")
+    }
+    var error = PostgresError(
+      code, line, shortage: text.contains(locksSetting) ? .locks : nil, hint: remedy(ofRefusal: refusal))
+    error.refusal = refusal
+    return error
   }
 
   private static func field(_ result: OpaquePointer, _ code: Int32) -> String? {

@@ -46,6 +46,19 @@ public enum PostgresHosts {
     try values(of: ["sslmode"], in: url)[0]
   }
 
+  /// The names of the parameters that a URL may have.
+  public static let parameters: [String] = {
+    let defaults = unsafe PQconndefaults()
+    defer { unsafe PQconninfoFree(defaults) }
+    guard var option = unsafe defaults else { return [] }
+    var names: [String] = []
+    while let name = unsafe option.pointee.keyword {
+      unsafe names.append(String(cString: name))
+      unsafe option += 1
+    }
+    return names
+  }()
+
   /// Whether the URL itself has a password. A password in the environment or a password file does not count. False for a URL that
   /// cannot be read.
   public static func givesPassword(_ url: String) -> Bool {

@@ -70,6 +70,8 @@ internal import Darwin
     unsafe connection = unsafe Self.start(settings.map(\.0), settings.map(\.1))
     // libpq would write the server's notices to standard error, and they may quote data.
     unsafe PQsetNoticeProcessor(connection, { _, _ in }, nil)
+    // With the SQLSTATE of a refusal, which libpq gives in no other way.
+    _ = unsafe PQsetErrorVerbosity(connection, PQERRORS_VERBOSE)
     guard unsafe PQstatus(connection) != CONNECTION_BAD else {
       let error = unsafe PostgresError.connectionFailure(.connectionFailed, connection)
       loop.atEndOfTurn { [self] in finishConnecting(error) }

@@ -61,7 +61,7 @@ public enum SecretFile {
     }
   }
 
-  /// The whole file.
+  /// The whole file, without the byte order mark that some editors put first.
   ///
   /// - Parameter privacy: the requirements on its owner and mode. Links are followed.
   public static func read(_ path: String, privacy: Privacy = .required) throws(Failure) -> [UInt8] {
@@ -86,7 +86,7 @@ public enum SecretFile {
       } catch {
         throw Failure(.unreadable(error.description), path: path)
       }
-      guard count > 0 else { return content }
+      guard count > 0 else { return content.withoutByteOrderMark }
       content.append(contentsOf: chunk[..<count])
       guard content.count <= sizeMax else { throw Failure(.tooLarge, path: path) }
     }

@@ -53,7 +53,9 @@ struct OpenSSLKey: ~Copyable, @unchecked Sendable {
       }
     }
     guard let key = unsafe key else {
-      throw SigningKeyError(wasAskedForPassphrase ? .encrypted : .notAPrivateKey, source: source)
+      throw SigningKeyError(
+        wasAskedForPassphrase ? .encrypted : .notAPrivateKey(PEMDiagnosis.text(of: pem, expected: .privateKey)),
+        source: source)
     }
     return unsafe OpenSSLKey(owning: key)
   }

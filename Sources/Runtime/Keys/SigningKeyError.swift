@@ -6,8 +6,8 @@ public struct SigningKeyError: Error, Equatable, CustomStringConvertible, Sendab
   public enum Reason: Equatable, Sendable {
     /// The key's file cannot be read.
     case file(SecretFile.Failure.Reason)
-    /// The bytes hold no PEM private key.
-    case notAPrivateKey
+    /// The bytes hold no private key in PEM form; what they are instead, from `PEMDiagnosis`.
+    case notAPrivateKey(String)
     /// The bytes hold no PEM public key.
     case notAPublicKey
     /// The private key is protected by a passphrase, which is not supported.
@@ -37,8 +37,7 @@ public struct SigningKeyError: Error, Equatable, CustomStringConvertible, Sendab
     switch reason {
     case .file(let reason):
       "key file \(SecretFile.Failure(reason, path: source))"
-    case .notAPrivateKey:
-      "key \(source): holds no private key in PEM form: expected a block that begins with '-----BEGIN PRIVATE KEY-----'"
+    case .notAPrivateKey(let diagnosis): "key \(source): \(diagnosis)"
     case .notAPublicKey:
       "key \(source): holds no public key in PEM form: expected a block that begins with '-----BEGIN PUBLIC KEY-----'"
     case .encrypted:

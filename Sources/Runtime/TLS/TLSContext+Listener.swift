@@ -6,10 +6,10 @@ internal import COpenSSL
 extension TLSContext {
   /// Which part of a listener's TLS cannot be used.
   public enum ListenerFault: Error, Equatable, Sendable {
-    /// No certificate, a damaged one, or one that OpenSSL refuses; the reason.
+    /// No certificate, a damaged one, or one that OpenSSL refuses; the reason, which follows the name of the file.
     case certificate(String)
     /// No private key, a damaged one, or one with a passphrase.
-    case key
+    case key(SigningKeyError)
     /// The key does not belong to the first certificate.
     case keyOfAnotherCertificate
     /// The file of the clients' authorities cannot be read, or has no certificate or a damaged one.
@@ -42,10 +42,12 @@ extension TLSContext {
   /// - Parameters:
   ///   - chain: the listener's certificate, then those that lead to its authority (PEM).
   ///   - key: the private key of the first certificate (PEM).
+  ///   - keySource: where the key came from, for errors.
   ///   - clients: the authorities of clients; nil: no certificate is asked for.
   ///   - protocols: the protocols that the listener speaks. A client that offers only others gets no answer to its offer.
   public static func listener(
-    chain: [UInt8], key: [UInt8], clients: ClientAuthorities? = nil, protocols: [String]
+    chain: [UInt8], key: [UInt8], keySource: String = "the listener's key", clients: ClientAuthorities? = nil,
+    protocols: [String]
   ) throws(ListenerFault) -> TLSContext {
     let context: TLSContext
     do {
@@ -59,8 +61,9 @@ extension TLSContext {
     _ = unsafe SSL_CTX_ctrl(context.handle, SSL_CTRL_SET_SESS_CACHE_MODE, Int(SSL_SESS_CACHE_OFF), nil)
 
     try context.use(chain: chain)
-    guard let key = try? OpenSSLKey.privateKey(pem: key, source: "the listener's key") else { throw .key }
-    guard unsafe key.use(in: context.handle) else { throw .keyOfAnotherCertificate }
+    let privateKey: OpenSSLKey
+    do { privateKey = try OpenSSLKey.privateKey(pem: key, source: keySource) } catch { throw .key(error) }
+    guard unsafe privateKey.use(in: context.handle) else { throw .keyOfAnotherCertificate }
     if let clients { try context.use(clients) }
     return context
   }
@@ -71,6 +74,7 @@ extension TLSContext {
   private func use(chain: [UInt8]) throws(ListenerFault) {
     ERR_clear_error()
     var count = 0
+    var isRefused = false
     let isWhole = unsafe chain.withUnsafeBytes { bytes in
       guard let bio = unsafe BIO_new_mem_buf(bytes.baseAddress, Int32(clamping: bytes.count)) else { return false }
       defer { unsafe BIO_free(bio) }
@@ -82,12 +86,15 @@ extension TLSContext {
           count == 0
           ? unsafe Int(SSL_CTX_use_certificate(handle, certificate))
           : unsafe SSL_CTX_ctrl(handle, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(certificate))
-        guard isTaken == 1 else { return false }
+        isRefused = isTaken != 1
+        if isRefused { return false }
         count += 1
       }
       return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE
     }
-    guard isWhole, count > 0 else { throw .certificate(TLSError.queuedReason()) }
+    let reason = TLSError.queuedReason()
+    guard count > 0 || isRefused else { throw .certificate(PEMDiagnosis.text(of: chain, expected: .certificate)) }
+    guard isWhole else { throw .certificate("certificate \(count + 1) of the chain cannot be used (\(reason))") }
   }
 
   private func use(_ clients: ClientAuthorities) throws(ListenerFault) {

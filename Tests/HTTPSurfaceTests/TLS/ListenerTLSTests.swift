@@ -220,7 +220,7 @@ private struct FixedClock: GatewayClock {
       let whole = try Data(contentsOf: URL(filePath: pki.others.certificateFile))
       try SecretFixture.write(whole.prefix(100), to: pki.certificateFile)
       credentials.look()
-      #expect(keeper.messages.last?.contains("\(pki.certificateFile): no usable certificate (PEM)") == true)
+      #expect(keeper.messages.last?.contains("certificate \(pki.certificateFile): is cut off") == true)
       try FileManager.default.removeItem(atPath: pki.certificateFile)
       credentials.look()
       #expect(keeper.messages.last?.hasSuffix("certificate file \(pki.certificateFile): no such file") == true)
