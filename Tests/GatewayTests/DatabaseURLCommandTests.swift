@@ -3,6 +3,7 @@
 
 import Foundation
 import HTTP2TestSupport
+import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct DatabaseURLCommandTests {
@@ -24,6 +25,29 @@ import Testing
     "postgres://push:hunter2secret@[::1/push",
     "postgres://hunter2secret:70000/push", "postgres://push:hunter\\2secret@db\\/push",
   ]
+
+  @Test(arguments: [
+    ("stat", "there is no command stat; did you mean status?"),
+    ("migrat", "there is no command migrat; did you mean migrate?"), ("frob", "there is no command frob"),
+  ])
+  func `a mistyped command is named, with the one that was meant`(word: String, says: String) async throws {
+    let run = try await OperationsFixture.run("", [word, "x"])
+    #expect(run.status == 64 && run.errors.hasPrefix("Error: \(says)\n"), "\(run)")
+  }
+
+  @Test func `a database or a login that does not exist is told apart from a server that does not answer`() async throws
+  {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let url = database.url
+      let none = url.replacing(#/\/[^\/?]*(\?|$)/#, with: { "/no_such_database" + $0.output.1 })
+      let run = try await OperationsFixture.run(none, ["status"])
+      #expect(run.status == 1 && run.errors.contains("the database refuses the connection: "), "\(run)")
+      #expect(run.errors.contains("Create the database, or correct its name in the URL"), "\(run)")
+      #expect(!run.errors.contains("3D000"), "\(run)")
+    }
+    let unanswered = try await OperationsFixture.run("postgres://push@127.0.0.1:1/push?connect_timeout=1", ["status"])
+    #expect(unanswered.status == 1 && unanswered.errors.contains("cannot reach the database: "), "\(unanswered)")
+  }
 
   @Test(arguments: mistyped)
   func `a mistyped database URL is refused with 78, and no part of the password is printed`(url: String) async throws {

@@ -186,9 +186,12 @@ struct APIValidationTests {
   }
 
   @Test(arguments: [
+    ("fromName", "has the member fromName, which belongs into payload"),
+    ("callId", "has the member callId, which belongs into payload"),
+    ("color", "has the member color, which is not known; the members are payload, recipients, ringSeconds, kind"),
     ("ring_seconds", "has the member ring_seconds, which is not known; did you mean ringSeconds?"),
     (
-      "app", "has the member app, which is not known; the members are payload, recipients, ringSeconds, kind"
+      "app", "has the member app, which the key determines; leave it out"
     ),
     (
       "ExponentPushToken[secret]", "has a member of another name than payload, recipients, ringSeconds, kind"

@@ -46,12 +46,16 @@ import Testing
     logger.logLevel = .error
     let server = OpsServer(
       listener: .init(host: "127.0.0.1", port: 0), logger: logger,
-      routes: [HealthRoutes { await state.readiness }],
+      routes: [HealthRoutes { await state.readiness }, APIPathRoutes(api: nil)],
       onListening: { continuation.yield($0) })
     let group = ServiceGroup(services: [server], logger: logger)
     try await withThrowingTaskGroup(of: Void.self) { tasks in
       tasks.addTask { try await group.run() }
       let port = try #require(await ports.first { _ in true })
+      for path in ["/v1/calls", "/v1/calls/x/answer", "/api/push", "/_matrix/push/v1/notify"] {
+        let answer = try await get(path, port)
+        #expect(answer.status == "404" && answer.body.hasPrefix("the HTTP API is off: set api.enabled"), "\(path)")
+      }
       #expect(try await get("/livez", port) == ("200", "alive\n"))
       #expect(try await get("/readyz", port) == ("503", "the database cannot be reached\nno lane has a connection\n"))
       await state.set(.ready)
