@@ -527,43 +527,6 @@ $$;
 
 COMMENT ON FUNCTION push.calls(p_call_id text) IS 'the calls with this id, at most one for each app, the latest five first. Each has the form of push.call, with its timeline. p_call_id: payload.callId';
 
-CREATE FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) RETURNS SETOF bigint
-    LANGUAGE plpgsql STABLE
-    SET plan_cache_mode TO 'force_generic_plan'
-    AS $$
-begin
-  return query
-    select o.id
-    from unnest(p_outbox_ids) c(id)
-    cross join lateral (
-      select o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app) as providers
-      from push.outbox o where o.id = c.id offset 0
-    ) o
-    where exists (
-      select from jsonb_array_elements(o.recipients) e
-      -- What push.recipient_faults finds, and a token with blanks around it.
-      where not push.is_recipient(e)
-        or not push.is_token('apns', nullif(e ->> 'voipPushToken', ''))
-        or not push.is_token('apns', nullif(e ->> 'apnsToken', ''))
-        or not push.is_token('fcm', nullif(e ->> 'fcmToken', ''))
-        or not push.is_token('expo', nullif(e ->> 'pushToken', ''))
-        or e ->> 'webPushSubscription' <> '' and push.webpush_token(nullif(e ->> 'webPushSubscription', '')) is null
-        or e ->> 'platform' not in ('ios', 'android') and not (e ->> 'platform' = 'web' and e ? 'webPushSubscription')
-        or e ->> 'environment' not in ('production', 'sandbox', 'development')
-        or jsonb_typeof(e -> 'locale') not in ('string', 'null') or length(e ->> 'locale') > 64
-        or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
-        or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
-        or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
-        or jsonb_typeof(e) = 'object' and (e - push.recipient_members() <> '{}'
-          or not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
-          or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
-          or not push.serves(o.providers, 'webpush') and e ? 'webPushSubscription')
-    );
-end
-$$;
-
-COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of the calls just enqueued of which push.skipped_recipients has something to tell';
-
 CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -755,6 +718,13 @@ begin
     union all
     select * from push.health_of_calls()
     union all
+    select 'credentials', coalesce(push.first_few(array_agg(r.refusal order by r.refused, r.refusal)), 'none is refused'),
+        case when bool_or(r.refused = 'all') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Calls do not ring there, unless the former ones are still used. A replica reads a corrected file within 2 s, and tries it: push-gateway '
+        'check-config --connect asks each provider. See docs/operations/credentials-fail.md.'
+      from (select distinct s.refusal, s.refused from push.lane_status s join push.gateways g on g.id = s.gateway
+          where s.refusal is not null and g.alive and g.heartbeat_at > now() - interval '5 s') r
+    union all
     select 'webhooks',
         coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
           ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
@@ -857,7 +827,7 @@ begin
   -- A call is read once for each of its rows, by the statement that takes them: found_ended is what the gateway is told.
   return query
     update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, avoid = null, attempt = least(d.attempt, 1000000000) + 1,
+    set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(case when c.is_large then
         (c.id, d.user_id) in (select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_picked.calls))
         else c.declined ? d.user_id end, false))
@@ -892,7 +862,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[], p_last smallint[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing while push.put_away has work to do, nothing that avoids this gateway (push.delivery.avoid), and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these; p_last: lanes that are sick here: only what others have left for 100 ms; a negative number: nothing that was handed on. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[], p_last smallint[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing while push.put_away has work to do, nothing that this gateway has handed on before it is due, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these; p_last: lanes that are sick here: only what others have left for 100 ms; a negative number: nothing that was handed on. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
 
 CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1320,8 +1290,8 @@ begin
     from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
     cross join push.lane l
     cross join lateral (
-      select d.kind, case when d.avoid is not null and d.due_at > now() then 2::smallint else d.state end as state, d.owner, d.created_at,
-        d.deadline_at
+      select d.kind, case when d.state = 0 and d.handed_on_by is not null and d.due_at > now() then 2::smallint else d.state end as state,
+        d.owner, d.created_at, d.deadline_at
       from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
       order by d.deadline_at limit v_each
@@ -2044,16 +2014,12 @@ begin
       raise exception using errcode = '55R01', message = format('callId: call %s was %s before; it does not ring again', left(v_given, 128), v_over),
         hint = 'Each call that rings needs an id of its own.';
     end if;
-    -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
-    deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
-        and h.kind in (0, 3) and h.fallback_of is null)
-      + (select count(*) from push.delivery d
-        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
-  else
-    deliveries := (select count(*) from push.delivery d
-      where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   end if;
-  skipped := case when duplicate or exists (select from push.calls_that_skip(array[outbox_id]))
+  -- In one statement: a delivery that is settled meanwhile is counted once.
+  deliveries := (select count(*) from push.delivery d where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
+    + case when duplicate then (select count(*) from push.history h
+      where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null) else 0 end;
+  skipped := case when duplicate or exists (select from push.calls_that_skip s where s.id = enqueue_call.outbox_id)
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
@@ -2072,8 +2038,7 @@ CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_
     AS $$
 #variable_conflict use_column
 declare
-  v_made       jsonb;
-  v_is_limited boolean := pg_sequence_last_value('push.quota_id_seq') is not null;
+  v_made jsonb;
 begin
   begin
     with asked as materialized (
@@ -2092,7 +2057,7 @@ begin
         select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
           sum(case jsonb_typeof(a.recipients) when 'array' then jsonb_array_length(a.recipients) else 0 end) over w] as counts
         from asked a join push.quota q on q.app = a.app
-        where v_is_limited
+        where pg_sequence_last_value('push.quota_id_seq') is not null
         window w as (partition by a.app order by a.n)
       ) r
       where push.quota_fault(r.app, r.counts) is not null
@@ -2125,12 +2090,9 @@ begin
     return;
   end;
   return query
-    with skipping as materialized (
-      select c.id from push.calls_that_skip(array(select m.id from jsonb_to_recordset(v_made) m(id bigint))) c(id)
-    )
     select m.n, o.id,
       (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
-      case when o.id in (select s.id from skipping s)
+      case when exists (select from push.calls_that_skip s where s.id = o.id)
         then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
       o.call_id
     from jsonb_to_recordset(v_made) m(n int, id bigint)
@@ -2340,25 +2302,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call, or declines it if it rings; it waits while something is owed';
-
-CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    AS $$
-declare
-  v_erased bigint := 0;
-  v_batch  push.receipt_batch;
-begin
-  for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
-    v_erased := v_erased + push.cut_receipts(v_batch, array(
-      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i));
-  end loop;
-  return v_erased;
-end
-$$;
-
-COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the tickets of these calls; for removing calls by hand, as it reads all batches';
 
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2576,9 +2519,9 @@ begin
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
-  -- Of version 00 (w3.org/TR/trace-context).
+  -- Of version 00 (w3.org/TR/trace-context). A backend without a trace may give an empty one.
   if new.traceparent !~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' then
-    new.traceparent := '';
+    new.traceparent := case when new.traceparent <> '' then '' end;
   end if;
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
   new.answered_by := null;
@@ -2940,7 +2883,7 @@ begin
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
-      ready_lane = case when j.deaths < c_suspect then d.lane end
+      ready_lane = case when j.deaths < c_suspect then d.lane end, due_at = clock_timestamp()
     from judged j
     where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
   )
@@ -3096,7 +3039,7 @@ begin
     end;
   end loop;
   v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
-  for v_role, v_right in select r.role, r."right" from push.role_rights() r loop
+  for v_role, v_right in select r.role, r."right" from push.role_rights r loop
     continue when v_role = any (v_missing);
     execute format('grant %s to %I', v_right, v_role);
   end loop;
@@ -3207,7 +3150,7 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
       where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
       union all
       select format('%s may not execute push.%s', r.role, p.proname)
-      from push.role_rights() r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
+      from push.role_rights r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
       join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
       where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
     ) f(fault)
@@ -3568,9 +3511,9 @@ CREATE TABLE push.delivery (
     bypassed_at timestamp with time zone,
     paired boolean DEFAULT false NOT NULL,
     found_ended boolean DEFAULT false NOT NULL,
-    avoid integer,
     handed_on_at timestamp with time zone,
     accepted_at timestamp with time zone,
+    handed_on_by integer[],
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -3631,21 +3574,22 @@ COMMENT ON COLUMN push.delivery.paired IS 'for a cancel and a missed call of one
 
 COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
 
-COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway has handed it on; null: anybody';
-
 COMMENT ON COLUMN push.delivery.handed_on_at IS 'when a gateway last returned it; null: none has';
 
 COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 
+COMMENT ON COLUMN push.delivery.handed_on_by IS 'the gateways that have handed it on, the last one last, since one of them did so for the second time. They do not claim it before due_at, others do; null: none has';
+
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-  select (p_row.avoid is null or -p_row.lane <> all (p_last))
-    and case when p_row.avoid > 0 and p_row.avoid <> p_gateway then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
-      <= statement_timestamp() - case when p_row.avoid = -p_gateway or p_row.lane = any (p_last) then interval '100 ms' else '0' end
+  select (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
+    and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
+      <= statement_timestamp() - case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end
+        * interval '100 ms'
 $$;
 
-COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). After a rest for all, and while the lane is sick, the others come first, by 100 ms: they poll every 50 ms';
+COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). While the lane is sick, others come first, by 100 ms: they poll every 50 ms. Of those that are sick, too, the one comes first that had it longest ago';
 
 CREATE FUNCTION push.is_own(p_app text) RETURNS boolean
     LANGUAGE sql STABLE
@@ -3663,9 +3607,7 @@ CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
       -- "false" as a text may mean that the user wants no notifications.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
       -- The names of push.misnamed are looked for first, which is quick.
-      and not (p_entry ?| '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip,apns_token,apnToken,apns,fcm_token,firebaseToken,'
-        'firebase_token,fcm,push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo,web_push_subscription,pushSubscription,'
-        'push_subscription,subscription,notification_enabled,notificationsEnabled,notifications_enabled}' and push.misnamed(p_entry) is not null)
+      and not (p_entry ?| push.recipient_members(true) and push.misnamed(p_entry) is not null)
     else false
   end end
 $$;
@@ -4006,18 +3948,14 @@ CREATE FUNCTION push.misnamed(p_entry jsonb, OUT name text, OUT member text) RET
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select n.name, m.member
-  from (values
-    ('voipPushToken', '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'::text[]),
-    ('apnsToken', '{apns_token,apnToken,apns}'),
-    ('fcmToken', '{fcm_token,firebaseToken,firebase_token,fcm}'),
-    ('pushToken', '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'),
-    ('webPushSubscription', '{web_push_subscription,pushSubscription,push_subscription,subscription}'),
-    ('notificationEnabled', '{notification_enabled,notificationsEnabled,notifications_enabled}')) m(member, names)
-  cross join lateral unnest(m.names) n(name)
+  from unnest(push.recipient_members(true)) with ordinality n(name, i) cross join lateral (
+    select case when n.name like 'voip%' then 'voipPushToken' when n.name like 'apn%' then 'apnsToken'
+      when n.name ~ 'fcm|firebase' then 'fcmToken' when n.name ~* 'subscription' then 'webPushSubscription'
+      when n.name like 'notification%' then 'notificationEnabled' else 'pushToken' end) m(member)
   where coalesce(p_entry ->> m.member, '') = '' and case
     when m.member = 'notificationEnabled' then p_entry -> n.name not in ('true', 'null')
     else length(p_entry ->> n.name) >= 20 and (jsonb_typeof(p_entry -> n.name) in ('string', 'array') or p_entry -> n.name ? 'endpoint') end
-  limit 1
+  order by n.i limit 1
 $$;
 
 COMMENT ON FUNCTION push.misnamed(p_entry jsonb, OUT name text, OUT member text) IS 'a token, or the switch that is off, that an entry has under another name (name), and not under its own (member); null: none';
@@ -4357,23 +4295,15 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   union all
   select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
     from push.quotas u where u."limit" is not null
+  union all
+  select 'webhook_' || x.what, w.app, null, null, null, x.value::double precision
+    from push.webhooks w cross join lateral (values ('waiting', w.waiting), ('oldest', greatest(0, extract(epoch from w.oldest))),
+      ('failing', greatest(0, extract(epoch from clock_timestamp() - w.failing_since))), ('stopped', (w.state in ('paused', 'gone'))::int),
+      ('dropped', w.dropped)) x(what, value)
+    where w.state <> 'off' and x.value is not null
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota)';
-
-CREATE FUNCTION push.observe_webhooks() RETURNS TABLE(app text, waiting double precision, oldest double precision, failing double precision, stopped double precision, dropped double precision)
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    AS $$
-  select w.app, w.waiting::double precision, coalesce(greatest(0, extract(epoch from w.oldest)), 0)::double precision,
-    coalesce(greatest(0, extract(epoch from clock_timestamp() - w.failing_since)), 0)::double precision,
-    (w.state in ('paused', 'gone'))::int::double precision, w.dropped::double precision
-  from push.webhooks w
-  where w.state <> 'off'
-$$;
-
-COMMENT ON FUNCTION push.observe_webhooks() IS 'the gauges of webhooks for metrics, one row for each app with a webhook: events that wait, age of the oldest in seconds, time since requests fail in seconds (0: the last one was acknowledged), 1 while it is paused or gone, events dropped';
+COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota); webhook_waiting and webhook_dropped (events), webhook_oldest (age of the oldest) and webhook_failing (both in seconds), webhook_stopped (1: paused, or after 410)';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
@@ -4410,7 +4340,7 @@ begin
       -- example, says nothing about other calls.
       select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
-        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.avoid is null or d.due_at <= now())
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.handed_on_by is null or d.due_at <= now())
       order by d.deadline_at
       limit 100
     ) head
@@ -4454,9 +4384,8 @@ declare
   v_note   text;
   v_paused boolean;
 begin
-  perform from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update;
   select bool_or(l.paused), bool_or(l.paused <> p_paused), min(l.note) into v_paused, changed, v_note
-    from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel);
+    from (select l.* from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update) l;
   if v_paused is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
@@ -4490,7 +4419,8 @@ CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
     'lanes', (select coalesce(jsonb_agg(x), '[]') from (
       select l.app, l.provider, l.channel, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
         push.epoch_ms(l.throttled_until) as "throttledUntil", l.rate_per_second as rate, l.ready, l.waiting, l.claimed,
-        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote"
+        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote",
+        l.refusal, l.refused
       from push.lanes l order by l.app, l.channel) x),
     'health', (select jsonb_agg(h) from push.health h),
     'failures', (select coalesce(jsonb_agg(x), '[]') from (
@@ -4589,7 +4519,7 @@ $$;
 
 COMMENT ON FUNCTION push.own_shard() IS 'the number of this shard; null: this database stands alone';
 
-CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[], p_avoid text[] DEFAULT NULL::text[]) RETURNS bigint
+CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[], p_hand_on boolean[] DEFAULT NULL::boolean[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -4607,14 +4537,16 @@ begin
   with parked as (
     -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
     update push.delivery d
-    set state = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then 0 else 2 end,
-      ready_lane = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then d.ready_lane end, owner = null, found_ended = false,
-      avoid = case p_avoid[r.i] when 'us' then p_gateway when 'all' then -p_gateway end, handed_on_at = v_now,
+    set state = case when p_delay_ms[r.i] is null or p_hand_on[r.i] then 0 else 2 end,
+      ready_lane = case when p_delay_ms[r.i] is null or p_hand_on[r.i] then d.ready_lane end, owner = null, found_ended = false,
+      -- Who had it before begins the next round.
+      handed_on_by = case when p_hand_on[r.i] is not true then d.handed_on_by when p_gateway = any (d.handed_on_by) then array[p_gateway]
+        else d.handed_on_by || p_gateway end, handed_on_at = v_now,
       attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
       due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
       failures = case when p_failures[r.i] is null then d.failures
         else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
-      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
+      bypassed_at = case when p_hand_on[r.i] and d.kind = 0 and d.accepted_at is null
           and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
         then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
     from generate_series(1, cardinality(p_outbox_id)) r(i)
@@ -4626,14 +4558,14 @@ begin
   )
   select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
   perform push.bury(v_places, 0) where v_places is not null;
-  if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
+  if array_position(p_delay_ms, null) is not null or true = any (p_hand_on) then
     perform push.ring_doorbell();
   end if;
   return v_parked;
 end
 $_$;
 
-COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[], p_avoid text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_avoid: us: until p_delay_ms are over, only other gateways may claim it; all: nobody may; null: it waits, and push.promote makes it ready';
+COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[], p_hand_on boolean[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_hand_on: true: until p_delay_ms are over, only gateways that have not handed it on (push.delivery.handed_on_by) may claim it; otherwise it waits, and push.promote makes it ready';
 
 CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) RETURNS TABLE(event text, type text, outbox_id bigint, user_id text, at timestamp with time zone, data jsonb)
     LANGUAGE sql STABLE
@@ -4781,7 +4713,7 @@ begin
       select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
-        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit 1 for no key update skip locked
     ) suspect
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
@@ -4798,7 +4730,7 @@ begin
     cross join lateral (
       select d.ctid as place, d.outbox_id from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
-        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused) limit p_total
@@ -4812,7 +4744,7 @@ begin
       cross join lateral (
         select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-          and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+          and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
@@ -5332,14 +5264,18 @@ $$;
 
 COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: it has none that can be used';
 
-CREATE FUNCTION push.recipient_members() RETURNS text[]
+CREATE FUNCTION push.recipient_members(p_are_misnamed boolean DEFAULT false) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
-    'missedCall}'::text[]
+  select case when p_are_misnamed
+    then '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip,apns_token,apnToken,apns,fcm_token,firebaseToken,firebase_token,fcm,'
+      'push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo,web_push_subscription,pushSubscription,push_subscription,'
+      'subscription,notification_enabled,notificationsEnabled,notifications_enabled}'
+    else '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
+      'missedCall}' end::text[]
 $$;
 
-COMMENT ON FUNCTION push.recipient_members() IS 'the members that an object in recipients may have';
+COMMENT ON FUNCTION push.recipient_members(p_are_misnamed boolean) IS 'the members that an object in recipients may have; p_are_misnamed: instead, names that backends give to some of them';
 
 CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5412,9 +5348,7 @@ begin
     on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
         at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
         voip_cancel = excluded.voip_cancel, message_text = excluded.message_text, updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel, a.message_text)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
-          excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
+      where to_jsonb(a) - 'updated_at' <> to_jsonb(excluded) - 'updated_at';
   perform push.register_lane(p_app, p.name, s.name)
     from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name) cross join lateral unnest(push.push_services(p.name)) s(name);
   perform push.configure_quota(p_app, p_quota, p_replica) where p_quota is not null;
@@ -5519,28 +5453,26 @@ $$;
 
 COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
-CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) RETURNS void
+CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[], p_refusal text[] DEFAULT NULL::text[], p_refused text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return;
-  end if;
   insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
-    throttled_until)
-  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
-    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
-  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
-    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
+    throttled_until, refusal, refused)
+  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0), coalesce(r.rate, 0),
+    r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms', left(r.refusal, 500), r.refused
+  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate, p_refusal, p_refused)
+    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate, refusal, refused)
+  where exists (select from push.gateways g where g.id = p_gateway and g.alive)
   on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
     in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
-    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
+    throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp();
 end
 $$;
 
-COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) IS 'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second';
+COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[], p_refusal text[], p_refused text[]) IS 'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second; p_refusal, p_refused: push.lane_status.refusal and refused, null: from releases without them';
 
 CREATE FUNCTION push.report_ringing(call_id text, user_id text, app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5592,9 +5524,9 @@ begin
     -- A condition "state = 2" may be planned as a scan of all waiting deliveries, and there are most of them when this
     -- function is needed.
     update push.delivery d
-      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp(), avoid = null
+      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp(), handed_on_by = null
       where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_call.id))
-        and d.kind = 0 and (d.state = 2 or d.avoid is not null) and d.deadline_at > clock_timestamp();
+        and d.kind = 0 and (d.state = 2 or d.state = 0 and d.handed_on_by is not null) and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
     with last as (
       -- The last push to each device.
@@ -5982,10 +5914,8 @@ begin
       select (v_left.call).app, u.user_id, (v_left.call).id from unnest(v_left.users) u(user_id)
       where not coalesce((v_left.call).declined ? u.user_id, false)
       on conflict do nothing;
-    if found then
-      insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
-        values ((v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s');
-    end if;
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+      select (v_left.call).id, 'failed', true, clock_timestamp() + interval '1 s' where found;
     perform push.ring_newcomers(v_left.call, (
       select coalesce(jsonb_agg(e.entry), '[]') from jsonb_array_elements((v_left.call).recipients) e(entry)
       where push.entry_user(e.entry) = any (v_left.users)
@@ -5995,56 +5925,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.ring_unreached(p_calls bigint[]) IS 'rings the devices that users have registered whom these calls have not reached, and notes such users. p_calls: calls that are locked';
-
-CREATE FUNCTION push.role_rights() RETURNS TABLE(role text, "right" text)
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
-  -- All columns of a call except payload and recipients, which contain tokens.
-  c_select constant text :=
-    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
-  c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-    'push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
-    'push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-    'push.own_shard, push.shard_map_number, push.new_call_id';
-begin
-  return query
-    select r, 'usage on schema push' from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r
-    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
-    union all values
-      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
-      -- No right to read or update push.outbox: see tenants.sql.
-      ('push_tenant', c_insert || ' on push.outbox'),
-      ('push_ops', c_select || ', select (voided) on push.outbox'),
-      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
-        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
-        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
-      ('push_ops', 'update (paused, note) on push.lanes'),
-      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
-        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
-        'push.overview, push.calls, push.epoch_ms, push.length_ms'),
-      ('push_keys', 'select on push.keys, push.apps'),
-      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
-      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
-        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
-        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
-        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
-        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, '
-        'push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
-        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
-        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
-    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
-    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
-      where to_regclass('push.' || t) is not null;
-end
-$$;
-
-COMMENT ON FUNCTION push.role_rights() IS 'the rights of the roles; for push.grant_roles and push.health';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6208,7 +6088,8 @@ begin
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
-          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
+          or d.state <> 1 and v_pass = 3
+            and (p_outcome[r.i] <= 1 or d.handed_on_by[cardinality(d.handed_on_by)] = p_gateway and d.lease = p_lease[r.i]))
       returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
         case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
           else coalesce(p_outcome[r.i], 4) end as outcome
@@ -6286,10 +6167,9 @@ begin
     order by r.id for update
   loop
     for v_gone in
-      select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason
-      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n) where t.ticket in (select unnest(p_ticket))
+      select t.*, r.reason from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n)
+      join unnest(p_ticket, p_reason) r(ticket, reason) on r.ticket = t.ticket and r.reason is not null
     loop
-      continue when v_gone.reason is null;
       with failed as (
         -- The hour allows for a wrong clock of a gateway.
         update push.history h set receipt_reason = v_gone.reason
@@ -7394,56 +7274,6 @@ COMMENT ON COLUMN push.call_key.call_id IS 'push.outbox.call_id';
 
 COMMENT ON COLUMN push.call_key.app IS 'push.outbox.app';
 
-CREATE TABLE push.token_invalidations (
-    id bigint NOT NULL,
-    app text NOT NULL,
-    provider text NOT NULL,
-    token text NOT NULL,
-    user_id text,
-    reason text NOT NULL,
-    invalidated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT token_invalidations_provider_known CHECK ((provider = ANY (push.channels())))
-);
-
-COMMENT ON TABLE push.token_invalidations IS 'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
-
-COMMENT ON COLUMN push.token_invalidations.id IS 'number of the row';
-
-COMMENT ON COLUMN push.token_invalidations.app IS 'app the token belonged to';
-
-COMMENT ON COLUMN push.token_invalidations.provider IS 'apns, fcm or another of push.channels()';
-
-COMMENT ON COLUMN push.token_invalidations.token IS 'the dead token';
-
-COMMENT ON COLUMN push.token_invalidations.user_id IS 'whose token it was, as far as known';
-
-COMMENT ON COLUMN push.token_invalidations.reason IS 'what the provider said';
-
-COMMENT ON COLUMN push.token_invalidations.invalidated_at IS 'since when it is dead';
-
-CREATE VIEW push.dead_devices AS
- SELECT x.app,
-    x.provider,
-    x.user_id,
-    (("left"(x.token, 4) || '…'::text) || "right"(x.token, 4)) AS device,
-    x.reason,
-    x.invalidated_at
-   FROM push.token_invalidations x;
-
-COMMENT ON VIEW push.dead_devices IS 'push.token_invalidations with the tokens masked';
-
-COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
-
-COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or another of push.channels()';
-
-COMMENT ON COLUMN push.dead_devices.user_id IS 'whose token it was, as far as known';
-
-COMMENT ON COLUMN push.dead_devices.device IS 'the token, masked';
-
-COMMENT ON COLUMN push.dead_devices.reason IS 'what the provider said';
-
-COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'since when it is dead';
-
 CREATE TABLE push.lane (
     id smallint NOT NULL,
     app text NOT NULL,
@@ -7496,7 +7326,7 @@ CREATE VIEW push.deliveries AS
     d.user_id,
         CASE
             WHEN (d.state = 1) THEN 'claimed'::text
-            WHEN ((d.state = 2) OR ((d.avoid IS NOT NULL) AND (d.due_at > now()))) THEN 'waiting'::text
+            WHEN ((d.state = 2) OR ((d.handed_on_by IS NOT NULL) AND (d.due_at > now()))) THEN 'waiting'::text
             ELSE 'ready'::text
         END AS state,
     d.attempt,
@@ -7656,6 +7486,126 @@ COMMENT ON COLUMN push.delivery_history.receipt_reason IS 'what Expo''s receipt 
 
 COMMENT ON COLUMN push.delivery_history.trace_id IS 'the trace that the call belongs to, from push.outbox.traceparent';
 
+CREATE VIEW push.calls AS
+ SELECT o.id,
+    o.app,
+    o.call_id,
+    o.kind,
+    o.created_at,
+    o.state AS outcome,
+    o.end_reason,
+    o.ended_at,
+    o.answered_by,
+    ARRAY( SELECT push.entry_user(r.value) AS entry_user
+           FROM jsonb_array_elements(o.recipients) r(value)
+          WHERE (push.entry_user(r.value) IS NOT NULL)) AS users,
+    ARRAY( SELECT DISTINCT concat_ws(' '::text, p.state, p.reason) AS concat_ws
+           FROM ( SELECT d.kind,
+                    d.state,
+                    d.last_reason AS reason
+                   FROM push.deliveries d
+                  WHERE (d.outbox_id = o.id)
+                UNION ALL
+                 SELECT h.kind,
+                    h.outcome,
+                    COALESCE(h.receipt_reason, h.reason) AS "coalesce"
+                   FROM push.delivery_history h
+                  WHERE ((h.outbox_id = o.id) AND (h.finished_at >= o.created_at))) p
+          WHERE (p.kind = ANY (ARRAY['invite'::text, 'notification'::text]))
+          ORDER BY (concat_ws(' '::text, p.state, p.reason))) AS pushes
+   FROM push.outbox o;
+
+COMMENT ON VIEW push.calls IS 'one call, or one notification; for searches, which should name a time: select * from push.calls where created_at > now() - interval ''1 hour'' and ''ana'' = any (users) order by created_at desc limit 20';
+
+COMMENT ON COLUMN push.calls.id IS 'number of the call; unique, but not in order of insertion';
+
+COMMENT ON COLUMN push.calls.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
+
+COMMENT ON COLUMN push.calls.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
+
+COMMENT ON COLUMN push.calls.kind IS 'invite, cancel, missed_call or notification';
+
+COMMENT ON COLUMN push.calls.created_at IS 'when it was enqueued, by the database''s clock';
+
+COMMENT ON COLUMN push.calls.outcome IS 'ringing, answered, ended or missed: push.outbox.state';
+
+COMMENT ON COLUMN push.calls.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
+
+COMMENT ON COLUMN push.calls.ended_at IS 'when the state ceased to be ringing; null while it rings';
+
+COMMENT ON COLUMN push.calls.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
+
+COMMENT ON COLUMN push.calls.users IS 'the ids of the users that recipients names, also of those that were skipped';
+
+COMMENT ON COLUMN push.calls.pushes IS 'what became of its invites or notifications, each once: ready, claimed, waiting or the outcome, with the reason. Empty: nobody had a device, or the history has been dropped';
+
+CREATE VIEW push.calls_that_skip AS
+ SELECT o.id
+   FROM (push.outbox o
+     CROSS JOIN LATERAL ( SELECT ( SELECT a.providers
+                   FROM push.apps a
+                  WHERE (a.app = o.app)) AS providers
+         OFFSET 0) p)
+  WHERE (EXISTS ( SELECT
+           FROM jsonb_array_elements(o.recipients) e(value)
+          WHERE ((NOT push.is_recipient(e.value)) OR (NOT push.is_token('apns'::text, NULLIF((e.value ->> 'voipPushToken'::text), ''::text))) OR (NOT push.is_token('apns'::text, NULLIF((e.value ->> 'apnsToken'::text), ''::text))) OR (NOT push.is_token('fcm'::text, NULLIF((e.value ->> 'fcmToken'::text), ''::text))) OR (NOT push.is_token('expo'::text, NULLIF((e.value ->> 'pushToken'::text), ''::text))) OR (((e.value ->> 'webPushSubscription'::text) <> ''::text) AND (push.webpush_token(NULLIF((e.value ->> 'webPushSubscription'::text), ''::text)) IS NULL)) OR (((e.value ->> 'platform'::text) <> ALL (ARRAY['ios'::text, 'android'::text])) AND (NOT (((e.value ->> 'platform'::text) = 'web'::text) AND (e.value ? 'webPushSubscription'::text)))) OR ((e.value ->> 'environment'::text) <> ALL (ARRAY['production'::text, 'sandbox'::text, 'development'::text])) OR (jsonb_typeof((e.value -> 'locale'::text)) <> ALL (ARRAY['string'::text, 'null'::text])) OR (length((e.value ->> 'locale'::text)) > 64) OR (jsonb_typeof((e.value -> 'missedCall'::text)) <> ALL (ARRAY['boolean'::text, 'null'::text])) OR (((e.value -> 'data'::text) <> ALL (ARRAY['null'::jsonb, '{}'::jsonb])) AND (push.recipient_data(e.value) IS NULL)) OR (NOT (EXISTS ( SELECT
+                   FROM push.delivery d
+                  WHERE ((d.outbox_id = o.id) AND (d.user_id = push.entry_user(e.value)))))) OR ((jsonb_typeof(e.value) = 'object'::text) AND (((e.value - push.recipient_members()) <> '{}'::jsonb) OR ((NOT push.serves(p.providers, 'apns'::text)) AND (e.value ?| '{voipPushToken,apnsToken}'::text[])) OR ((NOT push.serves(p.providers, 'fcm'::text)) AND (e.value ? 'fcmToken'::text)) OR ((NOT push.serves(p.providers, 'expo'::text)) AND (e.value ? 'pushToken'::text)) OR ((NOT push.serves(p.providers, 'webpush'::text)) AND (e.value ? 'webPushSubscription'::text)))))));
+
+COMMENT ON VIEW push.calls_that_skip IS 'the calls of which push.skipped_recipients has something to tell, soon after they were enqueued';
+
+COMMENT ON COLUMN push.calls_that_skip.id IS 'number of the call; unique, but not in order of insertion';
+
+CREATE TABLE push.token_invalidations (
+    id bigint NOT NULL,
+    app text NOT NULL,
+    provider text NOT NULL,
+    token text NOT NULL,
+    user_id text,
+    reason text NOT NULL,
+    invalidated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT token_invalidations_provider_known CHECK ((provider = ANY (push.channels())))
+);
+
+COMMENT ON TABLE push.token_invalidations IS 'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
+
+COMMENT ON COLUMN push.token_invalidations.id IS 'number of the row';
+
+COMMENT ON COLUMN push.token_invalidations.app IS 'app the token belonged to';
+
+COMMENT ON COLUMN push.token_invalidations.provider IS 'apns, fcm or another of push.channels()';
+
+COMMENT ON COLUMN push.token_invalidations.token IS 'the dead token';
+
+COMMENT ON COLUMN push.token_invalidations.user_id IS 'whose token it was, as far as known';
+
+COMMENT ON COLUMN push.token_invalidations.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.token_invalidations.invalidated_at IS 'since when it is dead';
+
+CREATE VIEW push.dead_devices AS
+ SELECT x.app,
+    x.provider,
+    x.user_id,
+    (("left"(x.token, 4) || '…'::text) || "right"(x.token, 4)) AS device,
+    x.reason,
+    x.invalidated_at
+   FROM push.token_invalidations x;
+
+COMMENT ON VIEW push.dead_devices IS 'push.token_invalidations with the tokens masked';
+
+COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
+
+COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or another of push.channels()';
+
+COMMENT ON COLUMN push.dead_devices.user_id IS 'whose token it was, as far as known';
+
+COMMENT ON COLUMN push.dead_devices.device IS 'the token, masked: its first and last four characters';
+
+COMMENT ON COLUMN push.dead_devices.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'since when it is dead';
+
 CREATE TABLE push.devices (
     id bigint NOT NULL,
     user_id text NOT NULL,
@@ -7781,7 +7731,7 @@ COMMENT ON COLUMN push.failures.kind IS 'invite, cancel, missed_call or notifica
 
 COMMENT ON COLUMN push.failures.outcome IS 'delivered_late, expired (never sent in time) or dead (failed)';
 
-COMMENT ON COLUMN push.failures.reason IS 'the reason, from the provider or from the gateway';
+COMMENT ON COLUMN push.failures.reason IS 'why it was not delivered, in the provider''s word or ours';
 
 COMMENT ON COLUMN push.failures.count IS 'number of deliveries';
 
@@ -8009,7 +7959,10 @@ CREATE TABLE push.lane_status (
     circuit text NOT NULL,
     throttled_until timestamp with time zone,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT lane_status_circuit_known CHECK ((circuit = ANY (ARRAY['closed'::text, 'half_open'::text, 'open'::text])))
+    refusal text,
+    refused text,
+    CONSTRAINT lane_status_circuit_known CHECK ((circuit = ANY (ARRAY['closed'::text, 'half_open'::text, 'open'::text]))),
+    CONSTRAINT lane_status_refused_known CHECK ((refused = ANY (ARRAY['all'::text, 'some'::text, 'new'::text])))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 
@@ -8033,6 +7986,10 @@ COMMENT ON COLUMN push.lane_status.throttled_until IS 'until when the provider w
 
 COMMENT ON COLUMN push.lane_status.updated_at IS 'when the replica last said so';
 
+COMMENT ON COLUMN push.lane_status.refusal IS 'one sentence: why the provider refuses the lane''s credentials, and what to check; null: it does not';
+
+COMMENT ON COLUMN push.lane_status.refused IS 'what refusal concerns: all or some of the lane''s pushes, or new credentials that are not used yet';
+
 CREATE VIEW push.lanes AS
  SELECT l.id,
     l.app,
@@ -8052,9 +8009,18 @@ CREATE VIEW push.lanes AS
     l.invalidation_held_at,
     l.invalidation_note,
     l.updated_at,
-    l.channel
-   FROM ((push.lane l
+    l.channel,
+    r.refusal,
+    r.refused
+   FROM (((push.lane l
      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l.id)))
+     LEFT JOIN LATERAL ( SELECT x.refusal,
+            x.refused
+           FROM (push.lane_status x
+             JOIN push.gateways g ON ((g.id = x.gateway)))
+          WHERE ((x.lane = l.id) AND (x.refusal IS NOT NULL) AND g.alive AND (g.heartbeat_at > (now() - '00:00:05'::interval)))
+          ORDER BY (array_position('{all,some,new}'::text[], x.refused)), x.gateway
+         LIMIT 1) r ON (true))
      LEFT JOIN ( SELECT d_1.lane,
             (sum(d_1.count) FILTER (WHERE (d_1.state = 0)))::bigint AS ready,
             (sum(d_1.count) FILTER (WHERE (d_1.state = 2)))::bigint AS waiting,
@@ -8065,7 +8031,7 @@ CREATE VIEW push.lanes AS
 
 COMMENT ON VIEW push.lanes IS 'one app and provider, or one of the push services of browsers: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane starts it again';
 
-COMMENT ON COLUMN push.lanes.id IS 'small number that deliveries carry';
+COMMENT ON COLUMN push.lanes.id IS 'identity of this life: the owner of what it claims';
 
 COMMENT ON COLUMN push.lanes.app IS 'name of the app';
 
@@ -8095,13 +8061,17 @@ COMMENT ON COLUMN push.lanes.claimed IS 'deliveries that a replica holds';
 
 COMMENT ON COLUMN push.lanes.oldest_age IS 'age of the oldest of these deliveries';
 
-COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since this time dead tokens are quarantined instead of invalidated; push.resume_invalidation ends this';
+COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
 
 COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
 
 COMMENT ON COLUMN push.lanes.updated_at IS 'when the row last changed';
 
-COMMENT ON COLUMN push.lanes.channel IS 'provider and push service: apns, webpush/google';
+COMMENT ON COLUMN push.lanes.channel IS 'provider and service: apns, webpush/google';
+
+COMMENT ON COLUMN push.lanes.refusal IS 'one sentence: why the provider refuses the credentials, and what to check; null: it does not';
+
+COMMENT ON COLUMN push.lanes.refused IS 'what refusal concerns: all pushes of the lane, some of them, or new credentials only, while the former ones are still used';
 
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -8209,7 +8179,7 @@ COMMENT ON COLUMN push.quarantined_devices.provider IS 'apns, fcm or another of 
 
 COMMENT ON COLUMN push.quarantined_devices.user_id IS 'whose token it is, as far as known';
 
-COMMENT ON COLUMN push.quarantined_devices.device IS 'the token, masked';
+COMMENT ON COLUMN push.quarantined_devices.device IS 'the token, masked: its first and last four characters';
 
 COMMENT ON COLUMN push.quarantined_devices.reason IS 'what the provider said';
 
@@ -8316,11 +8286,11 @@ COMMENT ON COLUMN push.registered_devices.app IS 'app the token belongs to';
 
 COMMENT ON COLUMN push.registered_devices.provider IS 'apns, fcm or another of push.channels()';
 
-COMMENT ON COLUMN push.registered_devices.device IS 'the token, masked';
+COMMENT ON COLUMN push.registered_devices.device IS 'the token, masked: its first and last four characters';
 
 COMMENT ON COLUMN push.registered_devices.voip IS 'apns only: true for a PushKit token, false for an ordinary alert token';
 
-COMMENT ON COLUMN push.registered_devices.environment IS 'apns only: production or sandbox';
+COMMENT ON COLUMN push.registered_devices.environment IS 'production or sandbox';
 
 COMMENT ON COLUMN push.registered_devices.platform IS 'ios, android, web or unknown (null)';
 
@@ -8364,7 +8334,7 @@ CREATE VIEW push.replicas AS
 
 COMMENT ON VIEW push.replicas IS 'one row for each life of a gateway process: those that run, and those that ended lately';
 
-COMMENT ON COLUMN push.replicas.id IS 'number of this life, as in push.deliveries.gateway';
+COMMENT ON COLUMN push.replicas.id IS 'identity of this life: the owner of what it claims';
 
 COMMENT ON COLUMN push.replicas.name IS 'host or pod name, for people';
 
@@ -8397,6 +8367,42 @@ COMMENT ON COLUMN push.ring_reports.outbox_id IS 'the call: push.outbox.id';
 COMMENT ON COLUMN push.ring_reports.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.ring_reports.rang_at IS 'when the first report came';
+
+CREATE VIEW push.role_rights AS
+ WITH c_insert(rights) AS (
+         VALUES ('insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)'::text)
+        ), c_select(rights) AS (
+         VALUES ('select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)'::text)
+        ), c_calls(rights) AS (
+         VALUES ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id'::text)
+        )
+ SELECT r.role,
+    'usage on schema push'::text AS "right"
+   FROM unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r(role)
+UNION ALL
+ SELECT r.role,
+    x.rights AS "right"
+   FROM (c_calls x
+     CROSS JOIN unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r(role))
+UNION ALL
+ SELECT "*VALUES*".column1 AS role,
+    "*VALUES*".column2 AS "right"
+   FROM (VALUES ('push_enqueuer'::text,(((( SELECT c_insert.rights
+           FROM c_insert) || ', update (state, answered_by, end_reason), '::text) || ( SELECT c_select.rights
+           FROM c_select)) || ' on push.outbox'::text)), ('push_tenant'::text,(( SELECT c_insert.rights
+           FROM c_insert) || ' on push.outbox'::text)), ('push_ops'::text,(( SELECT c_select.rights
+           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
+UNION ALL
+ SELECT 'push_gateway'::text AS role,
+    ('select on push.'::text || t.t) AS "right"
+   FROM unnest('{schema_migration,schema_functions}'::text[]) t(t)
+  WHERE (to_regclass(('push.'::text || t.t)) IS NOT NULL);
+
+COMMENT ON VIEW push.role_rights IS 'the rights of the roles; for push.grant_roles and push.health';
+
+COMMENT ON COLUMN push.role_rights.role IS 'the role';
+
+COMMENT ON COLUMN push.role_rights."right" IS 'what it may do, as GRANT names it';
 
 CREATE TABLE push.shard_here (
     is_present boolean DEFAULT true NOT NULL,
@@ -8488,9 +8494,9 @@ CREATE VIEW push.stuck AS
             c.bypassed_at,
             c.paired,
             c.found_ended,
-            c.avoid,
             c.handed_on_at,
             c.accepted_at,
+            c.handed_on_by,
             c.is_stopped,
             row_number() OVER (PARTITION BY
                 CASE c.state
@@ -8522,9 +8528,9 @@ CREATE VIEW push.stuck AS
                     d_1.bypassed_at,
                     d_1.paired,
                     d_1.found_ended,
-                    d_1.avoid,
                     d_1.handed_on_at,
                     d_1.accepted_at,
+                    d_1.handed_on_by,
                     (l_1.paused OR COALESCE((s.circuit = 'open'::text), false)) AS is_stopped
                    FROM ((push.lane l_1
                      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
@@ -8553,9 +8559,9 @@ CREATE VIEW push.stuck AS
                             d_2.bypassed_at,
                             d_2.paired,
                             d_2.found_ended,
-                            d_2.avoid,
                             d_2.handed_on_at,
-                            d_2.accepted_at
+                            d_2.accepted_at,
+                            d_2.handed_on_by
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -8586,9 +8592,9 @@ CREATE VIEW push.stuck AS
                     d_1.bypassed_at,
                     d_1.paired,
                     d_1.found_ended,
-                    d_1.avoid,
                     d_1.handed_on_at,
                     d_1.accepted_at,
+                    d_1.handed_on_by,
                     false
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)))
@@ -8622,7 +8628,7 @@ COMMENT ON COLUMN push.stuck.kind IS 'invite, cancel, missed_call or notificatio
 
 COMMENT ON COLUMN push.stuck.user_id IS 'the backend''s id of the user';
 
-COMMENT ON COLUMN push.stuck.state IS 'ready, claimed or waiting';
+COMMENT ON COLUMN push.stuck.state IS 'ready, claimed (a gateway has it) or waiting (until due_at)';
 
 COMMENT ON COLUMN push.stuck.why IS 'what should have happened';
 
@@ -8632,7 +8638,7 @@ COMMENT ON COLUMN push.stuck."left" IS 'time until its deadline; negative: past 
 
 COMMENT ON COLUMN push.stuck.last_reason IS 'why the last try did not end it';
 
-COMMENT ON COLUMN push.stuck.gateway IS 'push.replicas.id of the replica that has it';
+COMMENT ON COLUMN push.stuck.gateway IS 'push.gateways.id of the gateway that has it';
 
 CREATE VIEW push.summary AS
  SELECT l.app,
@@ -8663,7 +8669,7 @@ COMMENT ON COLUMN push.summary.provider IS 'provider and push service: apns, web
 
 COMMENT ON COLUMN push.summary.kind IS 'invite, cancel, missed_call or notification';
 
-COMMENT ON COLUMN push.summary.state IS 'ready, claimed (a replica has it) or waiting (for its next attempt)';
+COMMENT ON COLUMN push.summary.state IS 'ready, claimed (a gateway has it) or waiting (until due_at)';
 
 COMMENT ON COLUMN push.summary.count IS 'number of deliveries';
 
@@ -9050,6 +9056,8 @@ CREATE INDEX history_default_lane_finished_at_idx ON push.history_default USING 
 CREATE INDEX history_default_outbox_id_idx ON push.history_default USING btree (outbox_id);
 
 CREATE INDEX lane_paused ON push.lane USING btree (id) WHERE paused;
+
+CREATE INDEX outbox_created ON push.outbox USING brin (created_at) WITH (pages_per_range='32', autosummarize='on');
 
 CREATE INDEX outbox_ringing ON push.outbox USING btree (deadline_at) WHERE (state = 'ringing'::text);
 

@@ -43,7 +43,8 @@ package struct CommandFailure: Error, CustomStringConvertible {
     case .server("42P01"), .server("42883"), .server("42703"), .server("3F000"):
       "the schema push of this database is missing, or does not match push-gateway \(GatewayVersion.current) (\(error.message)): run "
         + "push-gateway migrate"
-    case .server("42501") where error.hint == nil: refusal(error.message, enqueues(error.message) ? "push_enqueuer" : role)
+    case .server("42501") where error.hint == nil:
+      refusal(error.message, enqueues(error.message) ? "push_enqueuer" : role)
     case .server("42501"): [error.message, error.hint].compactMap(\.self).joined(separator: ". ")
     case .server("P0002"), .server("21000"), .server("22023"):
       [error.message, error.hint].compactMap(\.self).joined(separator: ". ")

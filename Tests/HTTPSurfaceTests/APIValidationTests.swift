@@ -124,7 +124,7 @@ struct APIValidationTests {
   @Test func `a body that is not JSON is refused, and so is one with another Content-Type`() async throws {
     try await APIHarness.with { api in
       let deep = String(repeating: "[", count: 5000)
-      for body in ["{", "{]", "nul", #"{"payload": \#u{1}}"#, deep, "\u{FEFF}"] {
+      for body in ["{", "{]", "nul", #"{"payload": \#u{1}}"#, deep] {
         let answer = try await api.send("POST", "/v1/calls", body)
         #expect(answer.status == 400, "\(body.prefix(20)): \(answer)")
         #expect(answer.problem == "malformed-body")
