@@ -112,7 +112,7 @@ import Testing
     let key = KeyFixtures.pkcs8
     let body = key.split(separator: "\n").dropFirst().dropLast().joined(separator: "\n")
     let certificate = "-----BEGIN CERTIFICATE-----\n\(body)\n-----END CERTIFICATE-----\n"
-    let texts = [
+    let texts: [(String, String, String)] = [
       ("a public key", KeyFixtures.ecPublic, "is a public key: expected a private key in PEM form, which begins with"),
       ("a certificate", certificate, "is a certificate: expected a private key"),
       (
@@ -133,14 +133,15 @@ import Testing
       ("indented", "  " + key.replacing("\n", with: "\n  "), "has indented lines"),
       ("CR", key.replacing("\n", with: "\r"), "has lines that end with CR only"),
       ("broken inside", key.replacing("MIGH", with: "AAAA"), "holds a private key in PEM form that is damaged"),
-    ].map { ($0.0, Array($0.1.utf8), $0.2) }
-    let wide = [0xFF, 0xFE] + key.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] }
-    return texts + [
+    ]
+    let wide: [UInt8] = [0xFF, 0xFE] + key.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] as [UInt8] }
+    let others: [(String, [UInt8], String)] = [
       ("UTF-16", wide, "is UTF-16 text"),
       ("PKCS#12", [0x30, 0x82, 0x01, 0x00, 0x02, 0x01, 0x03, 0x30, 0x82, 0x00], "is a PKCS#12 file (.p12, .pfx)"),
       ("DER", [0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07], "is a private key in DER form"),
       ("a certificate in DER", [0x30, 0x82, 0x01, 0x00, 0x30, 0x82, 0x00, 0xA0, 0x02, 0x01], "is in DER form"),
     ]
+    return (texts.map { ($0.0, Array($0.1.utf8), $0.2) } + others).map { (name: $0.0, bytes: $0.1, says: $0.2) }
   }()
 
   @Test func `what is given instead of a private key is named, and not quoted`() {

@@ -601,7 +601,7 @@ import Testing
     #expect(
       try message(Array((text + "# caf").utf8) + [0xE9, 0x0A])
         == "odd.yaml:5: is not UTF-8, perhaps Latin-1: save the file as UTF-8")
-    let wide = [0xFF, 0xFE] + text.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] }
+    let wide: [UInt8] = [0xFF, 0xFE] + text.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] as [UInt8] }
     #expect(try message(wide) == "odd.yaml: is not UTF-8, but UTF-16 or binary: save it as UTF-8")
     let error = #expect(throws: ConfigurationError.self) {
       try GatewayConfiguration.load(file: folder.path, environment: [:])

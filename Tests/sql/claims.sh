@@ -87,7 +87,7 @@ owner_b=$(sql -c "select push.register_gateway('b', 'test')")
 # GATEWAY NUMBERS: it hands these on.
 hands_on() {
   echo "select push.park($1, array_agg(d.outbox_id order by n), array_agg(n order by n), array_agg(lease order by n), array_agg(1), array_agg(400000),
-    array_agg('TimedOut'::text), null, array_agg('us'::text)) from push.delivery d where owner = $1 and n = any ('{$2}');"
+    array_agg('TimedOut'::text), null, array_agg(true)) from push.delivery d where owner = $1 and n = any ('{$2}');"
 }
 # The provider accepts both from gateway a, which has handed them on.
 accepts() {
