@@ -271,7 +271,7 @@ def looks(page):
         check(f"a call fits {width} px", fits())
     page.show(1280, 1000, "light")
     page.open("/?call#call=call-failed")
-    page.until("the call is drawn", lambda: "UNREGISTERED" in page.text("#call"))
+    page.until("the call is drawn", lambda: "UNREGISTERED" in page.text("#call") and page.text("#live") == "live")
     page.picture("call")
     page.quiet("looks")
 
