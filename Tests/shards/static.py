@@ -32,6 +32,7 @@ ON_SHARDS_ONLY = {
     "minutes",
     "overview",
     "calls",
+    "entry_user",
     "epoch_ms",
     "length_ms",  # each shard has a dashboard of its own
 }

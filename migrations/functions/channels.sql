@@ -108,7 +108,7 @@ comment on function push.has_token_member is 'whether an entry of recipients has
 
 create or replace function push.entry_user(p_entry jsonb) returns text language sql immutable parallel safe as
 $$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
-comment on function push.entry_user is 'the user that an entry of recipients names';
+comment on function push.entry_user is 'the user that an entry of recipients names. p_entry: an element of push.outbox.recipients';
 
 create or replace function push.entry_tokens(p_entry jsonb, p_is_call boolean)
 returns table (rank int, provider text, token text) language sql immutable parallel safe as $$
