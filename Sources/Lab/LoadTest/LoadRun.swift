@@ -189,7 +189,8 @@ actor LoadRun {
   private func note(_ answer: LoadAnswer, to call: LoadCall, at time: Int64) {
     switch answer {
     case .accepted(let outboxID, let deliveries, let text):
-      ledger.answer(text, isRefused: false)
+      // A call whose users' tokens have died meanwhile has nothing to wait for.
+      ledger.answer(deliveries == 0 ? "\(text) without a device" : text, isRefused: false)
       if shape.hasOwnCalls {
         ownCalls[outboxID] = call.number
         ledger.commitOwn(call.number, deliveries: deliveries, scheduledAt: dueAt[call.number], at: time)
@@ -197,7 +198,7 @@ actor LoadRun {
         ledger.commit(call.firstDelivery..<call.firstDelivery + call.devices.count, at: time)
       }
       outboxIDs.append(outboxID)
-      unfinished.append(outboxID)
+      if deliveries > 0 { unfinished.append(outboxID) }
     case .refused(let text): ledger.answer(text, isRefused: true)
     case .failed(let reason):
       failure = failure ?? reason
