@@ -138,7 +138,9 @@ import Testing
         if case .failure(let failure) = $0.result { "\(failure)".contains("expired on 2") } else { false }
       }.map(\.subject) == ["http.tls.certificate_file", "api.tls.certificate_file"])
     // A gateway still starts with it.
-    #expect(throws: Never.self) { try CredentialCheck.require(with, file: nil) }
+    #expect(throws: Never.self) {
+      try CredentialCheck.require(with, from: ConfigurationFile(path: nil, environment: [:]))
+    }
 
     try pki.install(keyOf: pki.others)
     #expect(failures(with).count == 2)

@@ -49,7 +49,9 @@ struct DashboardConfigurationTests {
       ("dashboard: { ops_keys: { alice: a.key } }\nhttp: { metrics_key_file: b.key }", "http.metrics_key_file: "),
     ] {
       let configuration = try load(keys)
-      let error = #expect(throws: ConfigurationError.self) { try CredentialCheck.require(configuration, file: nil) }
+      let error = #expect(throws: ConfigurationError.self) {
+        try CredentialCheck.require(configuration, from: ConfigurationFile(path: nil, environment: [:]))
+      }
       #expect(error?.description.contains(fault) == true, "\(keys)")
       try folder.write("database: postgres://db/x\napps: { a: { expo: } }\n\(keys)\n", to: "gateway.yaml")
       let run = try await OperationsFixture.run("", ["serve", "--config", folder.path + "/gateway.yaml"])
@@ -58,7 +60,9 @@ struct DashboardConfigurationTests {
         run.errors.contains("holds the same key as dashboard.ops_keys.alice") && !run.errors.contains(key), "\(run)")
     }
     #expect(throws: Never.self) {
-      try CredentialCheck.require(load("dashboard: { ops_keys: { alice: a.key, bob: c.key } }"), file: nil)
+      try CredentialCheck.require(
+        load("dashboard: { ops_keys: { alice: a.key, bob: c.key } }"),
+        from: ConfigurationFile(path: nil, environment: [:]))
     }
   }
 
