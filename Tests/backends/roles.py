@@ -199,7 +199,7 @@ STATEMENTS = {
     "'{x}', 1), push.give_up_receipts('default')": {"gateway"},
     "select * from push.find_api_key(1)": {"gateway"},
     "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
-    "select push.operate_call('alice', 'default', 'call-1', 'requeue', 'why')": {"gateway"},
+    "select push.operate_call('alice', 'default', 'ringing', 'requeue', 'why')": {"gateway"},
     "select * from push.enqueue_calls('[]')": {"gateway"},
     "select * from push.compare_recipients('ringing', 'default', '{u}')": {"gateway"},
     "select * from push.dead_among('default', '{fcm}', '{x}', '{now}')": {"gateway"},
