@@ -21,7 +21,7 @@ struct RingPreview {
       throw CommandFailure(
         "the configuration has no app \(name), but \(configuration.apps.map(\.name).joined(separator: ", "))")
     }
-    try CredentialCheck.require(configuration, file: options.source.path)
+    try CredentialCheck.require(configuration, from: options.source)
     self.app = app
   }
 
