@@ -276,6 +276,18 @@ import Testing
     #expect(try #require(rig.sends().first).environment == .production)
   }
 
+  @Test("one environment alone calls no token dead, not even when there is no time to ask the other")
+  func oneWordIsNoDeath() throws {
+    var rig = try MachineRig.open(provider: .apns)
+    try rig.bring([rig.delivery(1)])
+    let request = try #require(rig.sends().first)
+    rig.hear(.drain)
+    rig.answer([request], .tokenInvalid(reason: "BadDeviceToken", since: nil))
+    rig.pass(.milliseconds(5))
+    #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.dead])
+    #expect(rig.take { if case .write(_, .invalidate) = $0 { true } else { nil } }.isEmpty)
+  }
+
   @Test("a ring whose call has ended is not handed on")
   func ended() throws {
     var rig = try MachineRig.open()

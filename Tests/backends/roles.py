@@ -215,12 +215,13 @@ STATEMENTS = {
 }
 
 # Functions that a role may execute, in addition to those of the statements above.
-ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_conditions", "count_owed", "quota_uses", "epoch_ms", "length_ms"})}
+ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_conditions", "count_owed", "quota_uses", "epoch_ms", "length_ms",
+                                                    "entry_user"})}
 # Relations, and the rights to at least one of their columns.
 OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
     "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
     "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job", "app_grants",
-    "quotas", "webhooks"), "SELECT")}
+    "quotas", "webhooks", "calls"), "SELECT")}
 RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
     "ops": OPS_RELATIONS,

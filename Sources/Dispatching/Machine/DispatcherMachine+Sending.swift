@@ -292,9 +292,10 @@ extension DispatcherMachine {
   private mutating func resolveEnvironment(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome?
   {
     guard entry.asksOther else {
-      guard case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, lanes[entry.lane].provider == .apns,
-        entry.delivery.deadline > now + settings.policy.roundTrip, case .sent(.open) = entry.stage, !isDraining
+      guard case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, lanes[entry.lane].provider == .apns
       else { return result.outcome }
+      guard entry.delivery.deadline > now + settings.policy.roundTrip, case .sent(.open) = entry.stage, !isDraining
+      else { return .rejected(reason: Self.badDeviceToken) }  // the other one is not asked any more
       entry.noteFailure(Self.badDeviceToken, result)
       entry.askOther(isNextCounted: true)
       scheduler.didResend(entry.delivery.lane)
