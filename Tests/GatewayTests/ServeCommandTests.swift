@@ -9,6 +9,7 @@ import TestSupport
 import Testing
 
 @testable import Gateway
+@testable import Settings
 @testable import Simulators
 
 @Suite(.timeLimit(.minutes(10))) struct ServeCommandTests {
@@ -67,8 +68,12 @@ import Testing
     #expect(served.status == 78 && served.output.isEmpty, "\(served)")
     let sentences = served.errors.split(separator: "\n")
     #expect(
-      sentences.count == 1 && sentences[0].hasPrefix("Error: \(files.material.configurationFile):")
-        && sentences[0].contains(": \(key): "),
+      sentences.count == 1
+        && [
+          "\(files.material.configurationFile):",
+          "environment variable \(ConfigurationKey.variable(for: key.split(separator: ".").map(String.init)))",
+        ]
+        .contains { sentences[0].hasPrefix("Error: " + $0) } && sentences[0].contains(": \(key): "),
       "\(served)")
     let checked = try await files.run("check-config", Self.nowhere)
     #expect(checked.status == 78)

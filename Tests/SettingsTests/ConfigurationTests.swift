@@ -149,7 +149,7 @@ import Testing
       let message = try folder.message(yaml, isInFile ? [:] : ["DATABASE_URL": url])
       #expect(message.contains(isInFile ? "database: " : "DATABASE_URL"))
       for piece in ["word", "pass", "ss", "zz", "123", "70000"] {
-        #expect(!message.replacing("PASSWORD", with: "").contains(piece))
+        #expect(!message.replacing("PASSWORD", with: "").replacing("did you mean password?", with: "").contains(piece))
       }
     }
   }
