@@ -2171,7 +2171,7 @@ CREATE FUNCTION push.entry_user(p_entry jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
 
-COMMENT ON FUNCTION push.entry_user(p_entry jsonb) IS 'the user that an entry of recipients names';
+COMMENT ON FUNCTION push.entry_user(p_entry jsonb) IS 'the user that an entry of recipients names. p_entry: an element of push.outbox.recipients';
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
