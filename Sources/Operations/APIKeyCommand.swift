@@ -182,7 +182,7 @@ struct RevokeAPIKeyCommand: AsyncParsableCommand {
   @OptionGroup var options: OperationsOptions
 
   var intervention: Intervention {
-    Intervention("revoke_api_key") {
+    Intervention("revoke_api_key", requires: "push_keys") {
       $0.append(id)
     } diagnose: { _ in
       throw CommandFailure("there is no API key \(id) (push-gateway api-key list lists them)")

@@ -7,17 +7,20 @@ internal import Queue
 struct Intervention: Sendable {
   /// Name of the function, without the schema.
   let function: String
+  private let role: String
   private let parameters: PostgresParameters
   private let diagnose: @Sendable (PostgresConnection) async throws -> Void
 
   /// - Parameters:
+  ///   - role: the role that the function requires.
   ///   - parameters: appends the function's arguments in order.
   ///   - diagnose: throws a `CommandFailure` that explains the error if the subject does not exist or is ambiguous.
   init(
-    _ function: String, _ parameters: (inout PostgresParameters) -> Void,
+    _ function: String, requires role: String = "push_ops", _ parameters: (inout PostgresParameters) -> Void,
     diagnose: @escaping @Sendable (PostgresConnection) async throws -> Void
   ) {
     self.function = function
+    self.role = role
     self.diagnose = diagnose
     var appended = PostgresParameters()
     parameters(&appended)
@@ -41,7 +44,9 @@ struct Intervention: Sendable {
 
   /// Calls the function and prints the result.
   func run(_ options: OperationsOptions) async throws {
-    try await options.withConnection { StandardOutput.write(try await perform(on: $0, json: options.json)) }
+    try await options.withConnection(requires: role) {
+      StandardOutput.write(try await perform(on: $0, json: options.json))
+    }
   }
 }
 

@@ -21,6 +21,7 @@ extension OperationsView {
       .init("waiting", "WAITING", .number, isSpare: true), .init("claimed", "CLAIMED", .number, isSpare: true),
       .init("oldest_age", "OLDEST", .duration), .init("throttled_until", "THROTTLED UNTIL", .time),
       .init("invalidation_held_at", "INVALIDATION HELD", .time), .init("invalidation_note", nil),
+      .init("refusal", nil), .init("refused", "REFUSED", isSpare: true),
       .init("note", "NOTE"), .init("updated_at", nil, .time),
     ])
 

@@ -91,7 +91,7 @@ import Testing
         """)
       // No gateway is running, so the other deliveries stay pending.
       let run = try await OperationsFixture.run(
-        database.url, ["load-test", "--calls", "2", "--wait", "0s", "--json"])
+        database.url, ["loadtest", "--calls", "2", "--wait", "0s", "--json"])
       let verdict = try Self.verdict(run)
       #expect(run.status == 1 && verdict["lost"] as? Int == 1 && verdict["owed"] as? Int == 5)
       #expect(run.errors.contains("No gateway is running"))

@@ -20,7 +20,7 @@ import Testing
 
   @Test func `each malformed line is named by its number`() throws {
     let good = #"{"payload":{"from":"d"},"recipients":["ana"]}"#
-    try Self.file("\(good)\n{\n\n\(good)\n{\"payload\":1,\"recipients\":[]}\n") { path in
+    try Self.file("\(good)\nx\n\n\(good)\n{\"payload\":1,\"recipients\":[]}\n") { path in
       let error = try #require(throws: CommandFailure.self) { try LoadCallFile.read(path) }
       #expect(error.description.hasPrefix("\(path): nothing was enqueued. line 2: not JSON"))
       #expect(error.description.hasSuffix("; line 5: payload must be an object"))
