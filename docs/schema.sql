@@ -8,7 +8,8 @@ COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their hi
 CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(fault text, is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
     LANGUAGE sql STABLE
     AS $$
-  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
+  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call,
+    p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
     case when not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
     case when octet_length(p_payload::text) > 880 then push.size_faults(p_payload, c.is_call) end
@@ -5852,7 +5853,8 @@ begin
     select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key),
       p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data, t.fault
     from (
-      select distinct on (l.id, k.key) case when c.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
+      select distinct on (l.id, k.key) case when c.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane, v.token,
+        k.key collate "C" as key, v.environment, v.platform, v.locale,
         push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
         case when c.size_faults[v.rank] is not null or l.id is null then coalesce(c.size_faults[v.rank], format('app: no gateway has '
           'served %s of app %s yet', (push.channels())[v.rank], p_call.app)) || format(' (call %s)', p_call.call_id) end as fault

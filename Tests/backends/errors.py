@@ -36,14 +36,16 @@ CALLS = {
 }
 # Function -> statements that each end with an error. None: nothing of it can fail.
 FUNCTIONS = {
-    "enqueue_call": [enqueue(**call) for call in CALLS.values()] + [("select push.enqueue_call('{\"callId\": \"errors-over\", \"from\": \"x\"}', '[]')", ())],
+    "enqueue_call": [enqueue(**call) for call in CALLS.values()] + [
+        ("select push.enqueue_call('{\"callId\": \"errors-over\", \"from\": \"x\"}', '[]')", ())],
     "enqueue_batch": [
         ("select push.enqueue_batch(array[%s]::jsonb[])", (Jsonb({"payload": {}, "recipients": []}),)),
         ("select push.enqueue_batch(array[%s]::jsonb[])", (Jsonb({"payload": GOOD, "recipients": [], "app": "served-by-nobody"}),)),
         ("select push.enqueue_batch(array[%s]::jsonb[])", (Jsonb({"payload": GOOD, "recipients": [], "ring_seconds": "x"}),))],
     "compare_call": [("select push.compare_call('none', '{}', '[]')", ())],
     "add_recipients": [("select push.add_recipients('none', '[]')", ()), ("select push.add_recipients('errors-over', '[\"u\"]')", ()),
-        ("select push.add_recipients('errors-rings', '{}')", ()), ("select push.add_recipients('errors-rings', %s)", (Jsonb([f"u{i}" for i in range(1001)]),)),
+        ("select push.add_recipients('errors-rings', '{}')", ()),
+        ("select push.add_recipients('errors-rings', %s)", (Jsonb([f"u{i}" for i in range(1001)]),)),
         ("select push.add_recipients('errors-long', %s)", (Jsonb([{"userId": "v", "fcmToken": TOKEN}]),))],
     "answer_call": [("select push.answer_call('none')", ()), ("select push.answer_call('errors-rings', %s)", (LONG,)),
         ("select push.answer_call('errors-rings', 'u', device => '?')", ())],
@@ -52,8 +54,10 @@ FUNCTIONS = {
         ("select push.decline_call('errors-rings', 'u', device => '?')", ())],
     "end_call": [("select push.end_call('none')", ()), ("select push.end_call('errors-rings', %s)", (LONG,))],
     "register_device": [
-        ("select push.register_device('u', 'default', 'fcm', '?')", ()), ("select push.register_device('', 'default', 'fcm', %s)", (TOKEN,)),
-        ("select push.register_device('u', 'default', 'pager', %s)", (TOKEN,)), ("select push.register_device('u', 'no name', 'fcm', %s)", (TOKEN,)),
+        ("select push.register_device('u', 'default', 'fcm', '?')", ()),
+        ("select push.register_device('', 'default', 'fcm', %s)", (TOKEN,)),
+        ("select push.register_device('u', 'default', 'pager', %s)", (TOKEN,)),
+        ("select push.register_device('u', 'no name', 'fcm', %s)", (TOKEN,)),
         ("select push.register_device('u', 'default', 'fcm', %s, 'moon')", (TOKEN,)),
         ("select push.register_device('u', 'default', 'fcm', %s, platform => 'web')", (TOKEN,)),
         ("select push.register_device('u', 'default', 'fcm', %s, locale => %s)", (TOKEN, LONG)),
@@ -78,7 +82,8 @@ def psql(statement, parameters):
     """What psql prints about the error of a statement."""
     with psycopg.connect(OWNER) as db:
         text = psycopg.ClientCursor(db).mogrify(statement, parameters)
-    return subprocess.run(["psql", "-Xq", conninfo("direct", "enqueuer")], input=text + ";", capture_output=True, text=True, check=False).stderr
+    command = ["psql", "-Xq", conninfo("direct", "enqueuer")]
+    return subprocess.run(command, input=text + ";", capture_output=True, text=True, check=False).stderr
 
 
 def fault(db, statement, parameters, has_hint):
@@ -113,7 +118,8 @@ with connect(autocommit=True) as db:
         admin.execute("update push.outbox set ended_at = now() - interval '1 hour' where call_id = 'errors-over'")
     for name, statements in {**FUNCTIONS, "INSERT and UPDATE": ROWS}.items():
         for number, (statement, parameters) in enumerate(statements or (), 1):
-            check(f"{name}: a short error, {number}", fault(db, statement, parameters, name == "enqueue_call" and "errors-over" not in statement), "")
+            has_hint = name == "enqueue_call" and "errors-over" not in statement
+            check(f"{name}: a short error, {number}", fault(db, statement, parameters, has_hint), "")
 for limits in ("10, 10, 2", "10, 10, 0", "0, 0, 0"):
     owner(f"select push.set_quota('errors', {limits})")
     with connect(autocommit=True) as db:
@@ -123,5 +129,6 @@ with connect(login="tenant_a", autocommit=True) as db:
     owner(f"select push.grant_app('{os.environ['LOGIN_PREFIX']}tenant_a', 'tenant_a')")
     for name, statements in (("INSERT", insert(app="tenant_b")), ("enqueue_call", enqueue(app="tenant_b")),
             ("register_device", ("select push.register_device('u', 'tenant_b', 'fcm', %s)", (TOKEN,))),
-            ("enqueue_batch", ("select push.enqueue_batch(array[%s]::jsonb[])", (Jsonb({"payload": GOOD, "recipients": [], "app": "tenant_b"}),)))):
+            ("enqueue_batch", ("select push.enqueue_batch(array[%s]::jsonb[])", (
+                Jsonb({"payload": GOOD, "recipients": [], "app": "tenant_b"}),)))):
         check(f"{name} for another tenant's app: a short error", fault(db, *statements, True), "")

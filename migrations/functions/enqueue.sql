@@ -135,7 +135,8 @@ create or replace function push.accept(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
 ) returns table (fault text, is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
 language sql stable as $$
-  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call, p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
+  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call,
+    p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
     case when not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
     case when octet_length(p_payload::text) > 880 then push.size_faults(p_payload, c.is_call) end
