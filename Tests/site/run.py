@@ -274,7 +274,7 @@ def detections(files, navigation, document):
     sees("a folder of tests that the page has not", tests_page_faults({**files, TESTS_PAGE: without}))
     sees("a command without a language", commands.faults({page: "```\ncurl http://127.0.0.1:8080/\n```\n"}))
     changed = copy.deepcopy(document)
-    changed["components"]["schemas"]["Device"]["properties"]["colour"] = {"type": "string"}
+    changed["components"]["schemas"]["APNsDevice"]["properties"]["colour"] = {"type": "string"}
     sees("a member that the reference page has not", reference_faults(changed, api_reference.page()))
     changed = copy.deepcopy(document)
     changed["paths"]["/v1/new"] = {"get": changed["paths"]["/v1/calls/{callId}"]["get"]}
