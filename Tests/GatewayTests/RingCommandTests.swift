@@ -33,6 +33,11 @@ import Testing
       #expect(run.status == 0 && run.errors.isEmpty, "\(run.errors)")
       #expect(run.output.hasPrefix("AT "))
       for event in ["enqueued", "sent", "delivered"] { #expect(run.output.contains(event)) }
+      // The last row's columns have headings, although the first row, if it came alone, has fewer.
+      let heading = try #require(run.output.split(separator: "\n").last { $0.hasPrefix("AT ") })
+      #expect(heading.contains("PROVIDER") && heading.contains("STATUS"), "\(run.output)")
+      let recipients = try await gateway.database.value("select recipients ->> 0 from push.outbox")
+      #expect(recipients.contains(#""missedCall": false"#))
       #expect(!run.output.contains("ready") && !run.output.contains("claimed"))
       let push = try #require(try await gateway.simulators.fcm.waitForAccepted(1).first)
       #expect(push.token == Self.token)
@@ -107,6 +112,16 @@ import Testing
         file,
       ])
     #expect(expo.status == 0 && expo.output.contains("/--/api/v2/push/send\n"), "\(expo.errors)")
+  }
+
+  @Test func `a token of another form is refused with its provider, and so is one that lost a digit`() async throws {
+    let nowhere = "postgres://push@127.0.0.1:1/push"
+    for (token, says) in [
+      ("c0ffee", "a token of apns"), (String(Self.voip.dropLast()), "a token of apns"), ("?", "a token of fcm"),
+    ] {
+      let run = try await OperationsFixture.run(nowhere, ["ring", "--app", "porteiro", "--token", token])
+      #expect(run.status == 64 && run.errors.contains(says) && run.errors.contains("--provider"), "\(run.errors)")
+    }
   }
 
   @Test func `a dry run for a user enqueues nothing`() async throws {

@@ -27,7 +27,7 @@ struct RingCommand: AsyncParsableCommand {
         3  it was tried, and the ring window ended   4  nothing took it within the ring window
 
       and 1 if nothing was enqueued or the command failed, 64 for wrong usage, 78 for a wrong configuration. Without --wait, 0 says \
-      that the call was enqueued.
+      that the call was enqueued. No missed call is announced afterwards.
 
       --dry-run sends nothing and needs no gateway; with --token it needs no database either. It prints the request that would be sent: \
       address, headers without credentials, and body, with the token masked. --show-request prints it for a call that is enqueued. \
@@ -88,7 +88,10 @@ struct RingCommand: AsyncParsableCommand {
     }
     if wait, dryRun { throw ValidationError("--dry-run sends nothing: there is nothing to --wait for") }
     if let ringSeconds, !(1...600 ~= ringSeconds) { throw ValidationError("--ring-seconds must be from 1 to 600") }
-    if let fault = device?.fault { throw ValidationError("--token: \(fault)") }
+    if let fault = device?.fault {
+      let guess = "; that it is one is a guess, and --provider says it: \(ProviderKind.names())"
+      throw ValidationError("--token: \(fault)\(provider == nil ? guess : "")")
+    }
     _ = try members()
   }
 
@@ -107,9 +110,16 @@ struct RingCommand: AsyncParsableCommand {
     return members
   }
 
+  /// The configuration. For the dry run of a token it needs no database, and any will do.
+  private var source: ConfigurationFile {
+    var source = database.configuration.source
+    if dryRun, token != nil { source.environment["DATABASE_URL"] = "postgres://localhost/none" }
+    return source
+  }
+
   func run() async throws {
     // Read first: a wrong configuration must not be found after the phone has rung.
-    let preview = dryRun || showRequest ? try RingPreview(app: app, database.configuration) : nil
+    let preview = dryRun || showRequest ? try RingPreview(app: app, source) : nil
     if dryRun, let preview, let device {
       let callID = UUID().uuidString.lowercased()
       let call = RingCall(

@@ -26,7 +26,8 @@ struct RingDevice {
   }
 
   private static func provider(of token: String) -> ProviderKind {
-    if TokenIdentity.isAPNsToken(Array(token.utf8)) { return .apns }
+    // A token of FCM always has other characters, too.
+    if !token.isEmpty, token.allSatisfy(\.isHexDigit) { return .apns }
     if token.hasPrefix("https://") { return .webpush }
     return hasExpoForm(token) ? .expo : .fcm
   }
@@ -78,14 +79,21 @@ struct RingDevice {
       json.key("locale")
       json.string(locale)
     }
+    json.key("missedCall")
+    json.boolean(false)
     json.endObject()
     return String(decoding: json.bytes, as: UTF8.self)
   }
 
   /// An entry of `recipients` that stands for a user's registered devices.
   static func recipient(user: String) -> String {
-    var json = JSONWriter(reservingCapacity: user.utf8.count + 2)
+    var json = JSONWriter(reservingCapacity: user.utf8.count + 32)
+    json.beginObject()
+    json.key("userId")
     json.string(user)
+    json.key("missedCall")
+    json.boolean(false)
+    json.endObject()
     return String(decoding: json.bytes, as: UTF8.self)
   }
 

@@ -15,13 +15,13 @@ struct RingPreview {
   private let app: GatewayConfiguration.App
 
   /// - Throws: `ConfigurationError` if the configuration, or a key file, cannot be used; `CommandFailure` if it has no such app.
-  init(app name: String, _ options: ConfigurationOptions) throws {
-    configuration = try options.load()
+  init(app name: String, _ source: ConfigurationFile) throws {
+    configuration = try source.load()
     guard let app = configuration.apps.first(where: { $0.name == name }) else {
       throw CommandFailure(
         "the configuration has no app \(name), but \(configuration.apps.map(\.name).joined(separator: ", "))")
     }
-    try CredentialCheck.require(configuration, from: options.source)
+    try CredentialCheck.require(configuration, from: source)
     self.app = app
   }
 
