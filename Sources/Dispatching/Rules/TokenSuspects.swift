@@ -28,7 +28,7 @@ struct TokenSuspects {
   /// No suspect is sent for this long after a loss of one.
   static let pause = Nanoseconds.seconds(1)
   /// The same while other requests are in flight and none was answered since the loss. They would be lost with the suspect.
-  static let longestPause = Nanoseconds.seconds(3)
+  static let longestPause = Nanoseconds.seconds(2)
   /// A suspect that waits asks again after this long.
   static let interval = Nanoseconds.milliseconds(100)
   /// Maximum number of suspects in flight.

@@ -28,25 +28,11 @@ enum DashboardStatements {
       select coalesce(jsonb_agg(to_jsonb(x)), '[]') from (
         select c.call_id as "callId", c.app, c.users, c.outcome, c.end_reason as "endReason",
           push.epoch_ms(c.created_at) as "createdAt", c.pushes
-        from \(callRows) c
-        where c.created_at > now() - $4 * interval '1 minute' and ($1 = '' or c.app = $1)
+        from push.calls c
+        where c.kind in ('incoming_call', 'video_call') and c.created_at > now() - $4 * interval '1 minute' and ($1 = '' or c.app = $1)
           and ($3 = '' or c.outcome = $3) and ($2 = '' or $2 = any (c.users))
         order by c.created_at desc limit \(callsMax)) x
       """)
-
-  /// One row for each call that rings phones: its users, its outcome, and what became of its invites.
-  private static let callRows = """
-    (select o.app, o.call_id, o.created_at, o.state as outcome, o.end_reason,
-      array(select distinct p.user_id from (\(pushesOfCall)) p where p.user_id is not null order by 1) as users,
-      array(select distinct concat_ws(' ', p.state, p.reason) from (\(pushesOfCall)) p where p.kind = 'invite' order by 1) as pushes
-    from push.outbox o where o.kind in ('incoming_call', 'video_call'))
-    """
-  private static let pushesOfCall = """
-    select d.user_id, d.kind, d.state, d.last_reason as reason from push.deliveries d where d.outbox_id = o.id
-    union all
-    select h.user_id, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason) from push.delivery_history h
-    where h.outbox_id = o.id and h.finished_at >= o.created_at
-    """
 
   /// Tries a call again or ends it, for an operator.
   static let operateCall = PostgresStatement(

@@ -46,8 +46,11 @@ struct LoadTestCommand: AsyncParsableCommand {
       valueName: "file"))
   var webPushSubscription: String?
 
-  @Option(help: ArgumentHelp("Share of devices that get each fault.", valueName: "faults"))
-  var faults: String?
+  @Option(
+    name: .customLong("faults"),
+    help: ArgumentHelp("Share of devices that get each fault. May be repeated.", valueName: "faults"))
+  var allFaults: [String] = []
+  private var faults: String? { allFaults.isEmpty ? nil : allFaults.joined(separator: ",") }
 
   @Option(help: ArgumentHelp("The kind of the calls, as in push.outbox.", valueName: "kind"))
   var kind = LoadKind.incomingCall
@@ -103,10 +106,12 @@ struct LoadTestCommand: AsyncParsableCommand {
   var simulatorLog: String?
 
   @Option(
+    name: .customLong("require"),
     help: ArgumentHelp(
-      "Conditions of the verdict GOOD, separated by commas: failed<0.1%,p99<500ms,delivered>99.9%.",
+      "Conditions of the verdict GOOD, separated by commas: failed<0.1%,p99<500ms,delivered>99.9%. May be repeated.",
       valueName: "conditions"))
-  var require: String?
+  var conditions: [String] = []
+  private var require: String? { conditions.isEmpty ? nil : conditions.joined(separator: ",") }
 
   @Flag(help: "Print one JSON object; latencies are microseconds.")
   var json = false
@@ -200,7 +205,7 @@ struct LoadTestCommand: AsyncParsableCommand {
 
   private func load(_ log: LoadHTTP, _ api: LoadHTTP) async throws -> LoadVerdict.Result {
     let url = try databaseURL()
-    let seed = seed ?? UInt64.random(in: 0...UInt64(Int64.max))
+    let seed = seed ?? UInt64.random(in: 0..<(1 << 53))
     var shape = try shape(seed: seed)
     if let ownFile { shape.lines = try LoadCallFile.read(ownFile) }
     let arrivals = arrivals(seed: seed)
