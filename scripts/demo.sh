@@ -3,7 +3,7 @@
 #
 # Exits with 0 only if all three pushes were delivered. Stops everything that it has started, even if it fails. With PUSH_GATEWAY, it
 # builds nothing and takes that program, and push-gateway-lab beside it. push-gateway-lab contains this script and those that it uses:
-# its command `demo` copies them into PUSH_GATEWAY_DEMO_FOLDER, which a demo that succeeds removes.
+# its command `demo` copies them into PUSH_DEMO_FOLDER, which a demo that succeeds removes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -59,9 +59,9 @@ delivered 3 || { tail -n 20 "$local/gateway.log" >&2; fail "not every phone was 
 say "What the providers accepted"
 cat "$local/pushes.jsonl"
 
-if [ -n "${PUSH_GATEWAY_DEMO_FOLDER:-}" ]; then
+if [ -n "${PUSH_DEMO_FOLDER:-}" ]; then
   say "All three phones ring."
-  removed_at_end=$PUSH_GATEWAY_DEMO_FOLDER
+  removed_at_end=$PUSH_DEMO_FOLDER
 else
   say "All three phones ring. Logs and data are in $local."
 fi

@@ -35,7 +35,7 @@ struct DemoCommand: AsyncParsableCommand {
     }
     try replaceProcess(
       by: ["/bin/sh", folder.appending(path: "scripts/demo.sh").path],
-      environment: ["PUSH_GATEWAY": gateway, "PUSH_GATEWAY_DEMO_FOLDER": directory == nil ? folder.path : ""])
+      environment: ["PUSH_GATEWAY": gateway, "PUSH_DEMO_FOLDER": directory == nil ? folder.path : ""])
   }
 
   /// The program push-gateway beside this one.

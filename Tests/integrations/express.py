@@ -277,7 +277,7 @@ def away(machine, results, backend):
 
 def in_a_transaction(machine, results, backend):
     machine.sql("""
-        create table calls (id text primary key, doorman text not null);
+        create table intercom_calls (id text primary key, doorman text not null);
         create table profiles (id text, push_token text, voip_push_token text, platform text, notification_enabled boolean);
         insert into profiles values ('fabio', null, '%s', 'ios', true), ('gina', '', null, null, true)""" % hexadecimal("paula"))
     status, started = backend.post("/api/transactions/start", doormanId="doorman-7")
@@ -286,7 +286,7 @@ def in_a_transaction(machine, results, backend):
     results.equal("its id is one by which the app knows the call when it is answered", (
         str(uuid.UUID(started["callId"])), set(machine.does(push).values())), (started["callId"], {"rings: “doorman-7”"}))
     status, answer = backend.post("/api/transactions/start", doormanId=7)
-    rows = machine.sql("select string_agg(id, ' ' order by id) from calls")
+    rows = machine.sql("select string_agg(id, ' ' order by id) from intercom_calls")
     results.equal("what the gateway refuses, by field, undoes the call", (
         status, answer["code"], answer["error"].partition(":")[0], rows), (500, "22023", "payload.from", started["callId"]))
 

@@ -11,7 +11,7 @@ import UnixSignals
 struct LoadTestCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "loadtest", abstract: "Enqueue calls at a rate or in bulk, and measure and check their deliveries.",
-    discussion: help, aliases: ["load-test"])
+    discussion: help)
 
   @Option(help: ArgumentHelp("Calls a second on average.", valueName: "calls"))
   var rate: Double?

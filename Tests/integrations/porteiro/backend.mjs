@@ -11,7 +11,7 @@ const wait = globalThis.setTimeout;
 globalThis.setTimeout = (what, milliseconds, ...values) => wait(what, milliseconds >= 3_600_000 ? 0 : milliseconds, ...values);
 
 globalThis.createCall = async (client, body) => {
-  await client.query('insert into calls (id, doorman) values ($1, $2)', [body.id, body.doormanId]);
+  await client.query('insert into intercom_calls (id, doorman) values ($1, $2)', [body.id, body.doormanId]);
   return { id: body.id, apartmentId: 101, doormanId: body.doormanId, doormanName: null, apartment: 101,
     building: null, channel: `call-${body.id}` };
 };
