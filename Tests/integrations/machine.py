@@ -213,9 +213,13 @@ class Machine:
         return {line[1]: line[2] for line in read}
 
     def settled(self):
-        """Waits until nothing is owed, and the simulators' file, which they write a little later, has what they accepted."""
-        await_("the gateway", lambda: self.sql("select not exists (select from push.deliveries)") == "t",
-               lambda: ended(self.serving, self.gateway_log))
+        """Waits until nothing is owed, and the simulators' file, which they write a little later, has what they accepted.
+
+        Owed is also what follows from a change that is committed, such as the pushes that tell the phones of an answered call.
+        """
+        owed = """exists (select from push.deliveries)
+            or exists (select from push.follow_ups where tries < 4 and (why <> 'unheard' or due_at <= clock_timestamp()))"""
+        await_("the gateway", lambda: self.sql(f"select not ({owed})") == "t", lambda: ended(self.serving, self.gateway_log))
         accepted = int(self.sql("select count(*) from push.history where outcome <= 1"))
         await_("the simulators' file", lambda: len(self.pushes()) >= accepted)
 
