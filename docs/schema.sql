@@ -3197,31 +3197,30 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
   with living as materialized (
     select g.id, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
   ), trouble as materialized (
-    -- The lanes that send nothing. Reads one index entry for each lane that is paused or that no replica serves. The status of the others
-    -- is reported by their replicas.
+    -- The lanes that send nothing. Reads one index entry for each lane that is paused or half-open, or that no replica serves.
     select l.app, l.channel,
       case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
         when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
-        when t.until > now() then format('throttled for %s s', ceil(extract(epoch from t.until - now()))) else 'no connection' end as what,
+        when t.until > now() then format('throttled for %s s', ceil(extract(epoch from t.until - now())))
+        when s.capacity = 0 then 'no connection' else 'trying again' end as what,
       case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end as is_bad
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
-    -- A lane whose provider asked for a pause sends nothing once each of its replicas waits.
+    -- A lane that was asked for a pause, or is half-open, sends nothing once each of its replicas waits. What a half-open one claims is a try.
     left join lateral (
-      select min(coalesce(r.throttled_until, '-infinity')) as until from push.lane_status r join living g on g.id = r.gateway
-      where s.throttled_until is not null and r.lane = l.id
+      select min(coalesce(r.throttled_until, '-infinity')) as until, bool_and(r.circuit = 'half_open') as tries
+      from push.lane_status r join living g on g.id = r.gateway where (s.throttled_until is not null or s.circuit = 'half_open') and r.lane = l.id
     ) t on true
     cross join lateral (
-      select (l.paused or s.lane is null or t.until > now()) and exists (
-        select from push.delivery d where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
+      select (l.paused or s.lane is null or t.until > now() or t.tries) and exists (select from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and (d.state = 0 or t.tries)) as is_waiting
       offset 0
     ) d
     where l.paused or exists (select from living) and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now()
-      or s.capacity = 0
+      or s.capacity = 0 or t.tries and is_waiting
   )
   select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
-      'Nothing is sent without one: push.replicas says how the last ones ended.'
-    from (select count(*) from living) g
+      'Nothing is sent without one: push.replicas says how the last ones ended.' from (select count(*) from living) g
   union all
   select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
       case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
@@ -3236,7 +3235,8 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
         case when bool_or(t.what like 'paused%') then 'push.resume_lane ends a pause (push.audit says whose).' end,
         case when bool_or(t.what like '%serves it') then 'The configuration of a replica needs the app and provider that none serves.' end,
         case when bool_or(t.what like 'throttled%') then 'A throttled lane sends again by itself.' end,
-        case when bool_or(t.what in ('circuit open', 'no connection')) then 'push.failures and the replicas'' logs say why a provider fails.' end) end
+        case when bool_or(t.what in ('circuit open', 'no connection', 'trying again')) then 'push.failures and the replicas'' logs say why a '
+          'provider fails: docs/operations/a-provider-is-down.md, or requests-go-unanswered.md if it does not answer.' end) end
     from trouble t
   union all
   -- Overdue since the due time, or since a step should have been done, but not from before there was a gateway. Who takes a job moves its
@@ -5557,7 +5557,10 @@ begin
     perform push.ring_doorbell() where requeued > 0;
     message := format('call %s: %s', v_call.call_id, case requeued
       when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
-      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
+      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end)
+      || coalesce((select '; invites of a paused lane ring when it is resumed: ' || string_agg(distinct l.app || '/' || l.channel, ', ')
+        from push.delivery d join push.lane l on l.id = d.lane
+        where d.outbox_id = v_call.id and d.kind = 0 and d.state = 0 and l.paused), '');
   end if;
   insert into push.audit (action, target, detail) values ('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
   return next;

@@ -238,9 +238,20 @@ select test.equal('so are an open circuit and a lane without a connection', pg_t
   'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
 create function pg_temp.lanes_hint() returns text language sql as $$ select hint from push.health where item = 'lanes' $$;
 select test.equal('the hint is about a pause and a provider', pg_temp.lanes_hint(), 'These send nothing. push.resume_lane ends a pause '
-  '(push.audit says whose). push.failures and the replicas'' logs say why a provider fails.');
-select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
+  '(push.audit says whose). push.failures and the replicas'' logs say why a provider fails: docs/operations/a-provider-is-down.md, '
+  'or requests-go-unanswered.md if it does not answer.');
+select pg_temp.report(array[10, 10, 10], array['half_open', 'half_open', 'closed']);
 select push.resume_lane('health', 'apns');
+select test.equal('so is a half-open circuit for which something waits', pg_temp.lanes_are(), 'bad health/apns: trying again');
+select test.equal('the hint is about a provider', pg_temp.lanes_hint() ~ '^These send nothing. push.failures .* requests-go-unanswered.md', true);
+update push.delivery set state = 1, owner = :hg;
+select test.equal('also if its try has all that waits', pg_temp.lanes_are(), 'bad health/apns: trying again');
+select push.register_gateway('health-4', '1') as hg4 \gset
+select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
+select test.equal('what another replica can send does not wait', pg_temp.lanes_are(), 'ok all send');
+select push.retire_gateway(:hg4);
+update push.delivery set state = 0, owner = null;
+update push.lane_status set circuit = 'closed' where gateway = :hg;
 -- Credentials.
 create function pg_temp.credentials_are() returns text language sql as $$ select state || ' ' || value from push.health where item = 'credentials' $$;
 create function pg_temp.refuse(p_gateway int, p_provider text, p_refusal text, p_refused text) returns void language sql as $$
