@@ -4342,8 +4342,7 @@ begin
       select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
         and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.handed_on_by is null or d.due_at <= now())
-      order by d.deadline_at
-      limit 100
+      order by d.deadline_at limit 100
     ) head
     where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
       -- A lane that no living replica serves does not count while there are living replicas.

@@ -3,6 +3,7 @@
 package import ArgumentParser
 import Console
 import Queue
+import Runtime
 
 package struct CallsCommand: AsyncParsableCommand {
   /// `push.calls.outcome`.
@@ -69,11 +70,25 @@ package struct CallsCommand: AsyncParsableCommand {
 
   package func run() async throws {
     let (view, parameters) = search
-    try await options.withConnection {
+    try await options.withConnection { connection in
+      try await checkApp(on: connection)
       try await options.show(
-        view, parameters, on: $0, nothing: "no call was found; an earlier one may be with a longer --since")
+        view, parameters, on: connection, nothing: "no call was found; an earlier one may be with a longer --since")
     }
   }
+
+  /// - Throws: `CommandFailure` if no gateway has ever served the app, so that none of its calls can have been enqueued.
+  private func checkApp(on connection: PostgresConnection) async throws {
+    guard let app else { return }
+    let rows = try await connection.query(Self.apps)
+    let apps = (0..<rows.rowCount).map { rows.text($0, 0) }
+    guard !apps.contains(app) else { return }
+    throw CommandFailure(
+      "there is no app \(app)" + Suggestion.text(for: app, among: apps)
+        + (apps.isEmpty ? ": no gateway has served any yet" : " (push-gateway lanes lists them)"))
+  }
+
+  private static let apps = PostgresStatement(name: "apps_of_lanes", sql: "select distinct app from push.lanes")
 
   /// The view, and the parameters of its conditions.
   private var search: (OperationsView, PostgresParameters) {

@@ -223,6 +223,11 @@ import Testing
       let text = try await run(database, "calls", "--app", "porteiro", "--id", "call")
       #expect(text.output.contains("OUTCOME") && text.output.contains("busy") && text.output.contains("android"))
       #expect(try await run(database, "calls", "--user", "nobody").output.hasPrefix("no call was found"))
+      let mistyped = try await run(database, "calls", "--app", "portero")
+      #expect(mistyped.status == 1 && mistyped.output.isEmpty)
+      #expect(
+        mistyped.errors
+          == "Error: there is no app portero; did you mean porteiro? (push-gateway lanes lists them)\n")
       let columns = try await database.value(
         "select string_agg(attname, ',' order by attname) from pg_attribute where attrelid = 'push.calls'::regclass and attnum > 0"
       )

@@ -144,6 +144,14 @@ select set_config('session_replication_role', 'origin', true);
 select test.equal('nor one past its ring window', (select requeued || ' ' || message from push.requeue('late')),
   '0 call late rings no more (its ring window is over); nothing was requeued');
 select test.equal('an unknown call is an error', pg_temp.error($$select push.requeue('nowhere')$$), 'P0002 call_id: there is no call nowhere');
+select from test.call('held', 2, 'requeue'), push.pause_lane('requeue', 'fcm');
+update push.delivery set state = 2, ready_lane = null where n = 1 and outbox_id = (select id from push.outbox where call_id = 'held');
+select test.equal('what is requeued into a paused lane waits for its end', (select requeued || ' ' || message from push.requeue('held')),
+  '1 call held: 1 invites are ready again: 0 had failed, 1 were waiting; invites of a paused lane ring when it is resumed: requeue/fcm');
+select test.equal('so does what is ready there', (select message from push.requeue('held')),
+  'call held: nothing to requeue: no invite of a living token has failed or is waiting; '
+  'invites of a paused lane ring when it is resumed: requeue/fcm');
+select from push.resume_lane('requeue', 'fcm');
 
 insert into push.devices (user_id, app, provider, token) select 'reg', 'phones', 'apns', repeat(c, 64) from unnest('{c,d,e,f}'::text[]) c;
 insert into push.outbox (app, payload, recipients) values ('phones', '{"callId": "phones", "from": "x"}', '["reg"]');
@@ -166,6 +174,7 @@ select test.equal('the call has ended, phones that may ring get a cancel, no mis
   (select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = 'v'), 'ended fraud t invite:claimed cancel:ready');
 select test.equal('twice is harmless', (select voided || ' ' || message from push.void_call('v')),
   '0 call v had ended before (fraud); nothing was done');
+select test.equal('an unknown call is an error', pg_temp.error($$select push.void_call('nowhere')$$), 'P0002 call_id: there is no call nowhere');
 select test.equal('both are written down', (select string_agg(concat_ws(' ', action, target, detail ->> 'reason', detail ->> 'done'), ', '
   order by id) from push.audit where action = 'void_call'), 'void_call void/v fraud true, void_call void/v fraud false');
 

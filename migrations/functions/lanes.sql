@@ -199,16 +199,14 @@ comment on function push.operate_lane is
   'push.audit.operator; p_app, p_provider: the lane (webpush: those of all push services, webpush/google: one); p_paused: whether to pause or '
   'resume it; p_note: the reason, at most 500 characters';
 
-create or replace function push.pause_lane(app text, provider text, note text default null)
-returns table (changed boolean, message text)
+create or replace function push.pause_lane(app text, provider text, note text default null) returns table (changed boolean, message text)
 language sql volatile security definer set search_path = push, pg_temp as $$ select * from push.operate_lane(null, app, provider, true, note) $$;
 comment on function push.pause_lane is
   'nothing more is claimed from this lane until push.resume_lane; deliveries that a replica holds are still sent. app, '
   'provider: the lane; note: the reason. Returns whether this changed anything, and a sentence that says what was done. '
   'Running it twice is harmless';
 
-create or replace function push.resume_lane(app text, provider text, note text default null)
-returns table (changed boolean, message text)
+create or replace function push.resume_lane(app text, provider text, note text default null) returns table (changed boolean, message text)
 language sql volatile security definer set search_path = push, pg_temp as $$ select * from push.operate_lane(null, app, provider, false, note) $$;
 comment on function push.resume_lane is
   'a paused lane sends again at once, and its note is removed. app, provider: the lane; note: the reason, kept in '

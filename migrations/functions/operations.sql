@@ -17,8 +17,7 @@ begin
       select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
         and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.handed_on_by is null or d.due_at <= now())
-      order by d.deadline_at
-      limit 100
+      order by d.deadline_at limit 100
     ) head
     where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
       -- A lane that no living replica serves does not count while there are living replicas.
@@ -52,8 +51,7 @@ comment on column push.summary.least_left is
 create or replace view push.stuck as
 select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id = d.outbox_id) as call_id, l.provider,
   case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  d.user_id,
-  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  d.user_id, case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
   case when d.deadline_at < now() - interval '5 s' then 'past its deadline, and not expired'
     when d.state = 0 then 'ready, and not claimed'
     when d.state = 1 then 'claimed, and not settled'
@@ -219,7 +217,10 @@ begin
     perform push.ring_doorbell() where requeued > 0;
     message := format('call %s: %s', v_call.call_id, case requeued
       when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
-      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
+      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end)
+      || coalesce((select '; invites of a paused lane ring when it is resumed: ' || string_agg(distinct l.app || '/' || l.channel, ', ')
+        from push.delivery d join push.lane l on l.id = d.lane
+        where d.outbox_id = v_call.id and d.kind = 0 and d.state = 0 and l.paused), '');
   end if;
   insert into push.audit (action, target, detail) values ('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
   return next;
