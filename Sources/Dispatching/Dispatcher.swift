@@ -114,12 +114,8 @@ public actor Dispatcher {
     let now = loop.now
     return lanes.enumerated().flatMap { index, lane in
       let condition = lane.provider.conditionOnLoop
-      var remarks: [String] = []
-      if condition.unanswered > .zero {
-        remarks.append("no request was answered for \(condition.unanswered.milliseconds / 1_000) s")
-      }
-      if let refusal = refusal(ofLane: index, condition, now) { remarks.append(refusal.sentence) }
-      return remarks.map { "\(lane.configuration.name): \($0)" }
+      return [condition.silence, refusal(ofLane: index, condition, now)?.sentence].compactMap(\.self)
+        .map { "\(lane.configuration.name): \($0)" }
     }
   }
 

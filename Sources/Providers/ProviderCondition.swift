@@ -18,6 +18,8 @@ public struct ProviderCondition: Sendable, Equatable {
   public var hedged = 0
   /// For how long no request has been answered; zero while answers arrive as usual.
   public var unanswered = Nanoseconds.zero
+  /// For how long nothing could be sent to APNs or FCM for lack of a connection; zero while something can. Always zero for the others.
+  public var unconnected = Nanoseconds.zero
   /// When the token in use was issued, in milliseconds since 1970; nil while there is none. Always nil for Expo.
   public var tokenIssuedAtMilliseconds: Int64?
   /// Why the provider does not accept the credentials in use: the reason of its last answer, or the code with which the token endpoint
@@ -29,4 +31,14 @@ public struct ProviderCondition: Sendable, Equatable {
   public var refusedCredentials: String?
 
   public init() {}
+
+  /// How long a connection may take to be replaced before that is worth a remark. The server may close an idle one at any time.
+  private static let patience = Nanoseconds.seconds(5)
+
+  /// A few words if the provider does not answer, or cannot be reached; nil if it does, and while `refusal` is why there is no connection.
+  public var silence: String? {
+    if unanswered > .zero { return "no request was answered for \(unanswered.milliseconds / 1_000) s" }
+    guard unconnected > Self.patience, !isWithoutToken else { return nil }
+    return "no connection for \(unconnected.milliseconds / 1_000) s"
+  }
 }

@@ -6,7 +6,7 @@ internal import Runtime
 struct UnansweredTime {
   /// A wait up to this long is normal and counts as zero.
   private static let ordinary = Nanoseconds.seconds(1)
-  /// Requests sent longer ago are ignored, because no request waits this long.
+  /// Requests sent longer ago are ignored while others could be sent, because no request waits this long.
   private static let memory = Nanoseconds.seconds(60)
 
   private var since: Instant?
@@ -25,8 +25,11 @@ struct UnansweredTime {
 
   /// The time since the last answer, or since the first request after it, while requests are unanswered. Zero if it is below one
   /// second, and from one minute after the last request was sent.
-  func time(_ now: Instant) -> Nanoseconds {
-    guard let since, lastSentAt + Self.memory > now, since + Self.ordinary < now else { return .zero }
+  ///
+  /// - Parameter isConnected: whether a request could be sent. While none can, the time goes on: that nothing more is sent is no sign of
+  ///   an answer.
+  func time(_ now: Instant, isConnected: Bool = true) -> Nanoseconds {
+    guard let since, lastSentAt + Self.memory > now || !isConnected, since + Self.ordinary < now else { return .zero }
     return now - since
   }
 }

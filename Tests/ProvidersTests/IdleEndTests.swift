@@ -16,11 +16,7 @@ import Testing
 
   @Test
   func `a connection that the server closes while idle is replaced within 2 s, each time`() async throws {
-    let certificates = TestCertificates.shared
-    let contexts = try ScriptedPeer.Contexts(
-      certificateFile: certificates.certificateFile, keyFile: certificates.keyFile)
-    let clock = PacedClock()
-    let peer = try ScriptedPeer(.fcm, contexts, loop: clock.loop("fcm-peer"))
+    let (peer, bench) = try Self.made()
     let waits = Waits()
     await peer.perform { peer in
       var script = PeerScript()
@@ -35,11 +31,6 @@ import Testing
       }
       peer.arm(script, .always)
     }
-    let endpoint = HTTP2Endpoint(host: "127.0.0.1", port: peer.port, tls: try certificates.client())
-    let bench = ProviderBench(
-      provider: HTTP2Provider(
-        FCMConfiguration(projectID: "p", endpoint: endpoint), tokens: NumberedTokens(),
-        loop: clock.loop("fcm-test"), logger: silentLogger))
     await bench.start()
     for tag in 0..<4 {
       #expect(await bench.push(tag).outcome.isAccepted)
@@ -50,6 +41,30 @@ import Testing
     await bench.stop()
     await peer.perform { $0.close() }
     peer.loop.stop()
+  }
+
+  @Test func `a provider tells for how long it has had no connection`() async throws {
+    let (peer, bench) = try Self.made()
+    await bench.start()
+    #expect(await bench.provider.condition.unconnected == .zero)
+    await peer.perform { $0.close() }
+    try await eventually("it counts") { await bench.provider.condition.unconnected > .milliseconds(100) }
+    await bench.stop()
+    peer.loop.stop()
+  }
+
+  private static func made() throws -> (ScriptedPeer, ProviderBench<HTTP2Provider>) {
+    let certificates = TestCertificates.shared
+    let contexts = try ScriptedPeer.Contexts(
+      certificateFile: certificates.certificateFile, keyFile: certificates.keyFile)
+    let clock = PacedClock()
+    let peer = try ScriptedPeer(.fcm, contexts, loop: clock.loop("fcm-peer"))
+    let endpoint = HTTP2Endpoint(host: "127.0.0.1", port: peer.port, tls: try certificates.client())
+    let bench = ProviderBench(
+      provider: HTTP2Provider(
+        FCMConfiguration(projectID: "p", endpoint: endpoint), tokens: NumberedTokens(),
+        loop: clock.loop("fcm-test"), logger: silentLogger))
+    return (peer, bench)
   }
 
   /// Closes a connection that got no request since it had this number of them.

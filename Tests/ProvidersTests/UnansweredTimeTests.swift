@@ -45,4 +45,25 @@ import Testing
     time.didSend(at(100_000))
     #expect(time.time(at(102_000)) == .seconds(2))
   }
+
+  @Test func `the unanswered time does not end while no connection could carry a request`() {
+    var time = UnansweredTime()
+    #expect(time.time(at(0), isConnected: false) == .zero)
+    time.didSend(at(0))
+    #expect(time.time(at(600_000), isConnected: false) == .seconds(600))
+    #expect(time.time(at(600_000)) == .zero)
+  }
+
+  @Test func `a provider that is silent or out of reach is remarked on, unless its credentials are why`() {
+    var condition = ProviderCondition()
+    #expect(condition.silence == nil)
+    condition.unconnected = .seconds(5)
+    #expect(condition.silence == nil, "it may be replaced soon")
+    condition.unconnected = .milliseconds(61_900)
+    #expect(condition.silence == "no connection for 61 s")
+    condition.isWithoutToken = true
+    #expect(condition.silence == nil)
+    condition.unanswered = .seconds(12)
+    #expect(condition.silence == "no request was answered for 12 s")
+  }
 }

@@ -67,6 +67,8 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private var results: [PushResult] = []
   private var isReportScheduled = false
   private var reportedCapacity = 0
+  /// Since when nothing can be sent; nil while something can.
+  private var unconnectedSince: Instant?
   private var skewMeter = ClockSkewMeter()
   var isShuttingDown = false
 
@@ -89,7 +91,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   }
 
   /// Fetches a token. The first pool connects when the token has arrived, so without a token there is no capacity.
-  func start() { current.start() }
+  func start() {
+    unconnectedSince = loop.now
+    current.start()
+  }
 
   func send(_ batch: [PushRequest]) {
     let now = loop.now
@@ -116,7 +121,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     condition.goAways = goAways
     condition.replacements = replacements
     condition.hedged = hedgedCount
-    condition.unanswered = unanswered.time(loop.now)
+    let now = loop.now
+    condition.unanswered = unanswered.time(now, isConnected: unconnectedSince == nil)
+    condition.unconnected = unconnectedSince.map { now - $0 } ?? .zero
     condition.tokenIssuedAtMilliseconds = current.token.current?.issuedAtMilliseconds
     condition.refusal = current.refusal
     condition.isWithoutToken = current.token.refusal != nil
@@ -235,6 +242,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     let capacity = current.capacity
     guard capacity != reportedCapacity else { return }
     reportedCapacity = capacity
+    unconnectedSince = capacity > 0 ? nil : loop.now
     report?(.capacity(capacity))
   }
 
