@@ -121,9 +121,7 @@ public actor Dispatcher {
 
   /// The condition of each lane in order, and that of its provider.
   public func conditions(_ now: Instant) -> [(lane: LaneCondition, provider: ProviderCondition)] {
-    zip(withRefusals(machine.conditions(now), now), lanes).map { condition, lane in
-      (condition, lane.provider.conditionOnLoop)
-    }
+    zip(withRefusals(machine.conditions(now), now), lanes).map { ($0, $1.provider.conditionOnLoop) }
   }
 
   /// The conditions of all lanes, which are in order, with why their providers refuse credentials.
@@ -213,6 +211,7 @@ public actor Dispatcher {
     case .permit(let until): permit.until = until
     case .tell(let lane, let news): lanes[lane].board?.post(news, from: number)
     case .log(let level, let message, let metadata): logger.log(level: level, message, metadata: metadata)
+    case .logOpening(let lane, let outcome): logOpening(lane, outcome)
     default:
       let askedAt = loop.now
       // Runs at once, until the statement is sent.
@@ -239,8 +238,16 @@ public actor Dispatcher {
     case .followUp(let kind, let max): .followedUp(kind, await result(try await store.followUp(kind, max: max)))
     case .report(let conditions):
       .reported(await result(try await store.report(withRefusals(conditions, askedAt))))
-    case .send, .withdraw, .permit, .tell, .log: nil
+    case .send, .withdraw, .permit, .tell, .log, .logOpening: nil
     }
+  }
+
+  private func logOpening(_ lane: Int, _ outcome: PushOutcome) {
+    let name = lanes[lane].configuration.name
+    var metadata: Logger.Metadata = ["app": "\(name.app)", "provider": "\(name.channel)", "outcome": "\(outcome.word)"]
+    metadata["reason"] = outcome.failureReason.map { "\($0)" }
+    metadata["refusal"] = refusal(ofLane: lane, lanes[lane].provider.conditionOnLoop, loop.now).map { "\($0.sentence)" }
+    logger.error("A lane's circuit has opened: its deliveries wait in the outbox", metadata: metadata)
   }
 
   private func result<Answer>(

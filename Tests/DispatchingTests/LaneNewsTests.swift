@@ -26,6 +26,32 @@ import Testing
     #expect(Self.told(&rig) == [.circuitClosed])
   }
 
+  @Test("the log says once that the circuit has opened, and not again when a try fails")
+  func logs() throws {
+    var rig = try MachineRig.open()
+    let refused = PushOutcome.unauthorized(reason: "InvalidProviderToken")
+    func logged(_ rig: inout MachineRig) -> [PushOutcome] {
+      rig.take { if case .logOpening(_, let outcome) = $0 { outcome } else { nil } }
+    }
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    rig.answer(rig.sends(), refused)
+    #expect(logged(&rig) == [refused])
+    for call in Int64(3)...5 {
+      rig.live(.milliseconds(1_100))
+      try rig.bring([rig.delivery(call)])
+      rig.answer(rig.sends(), refused)
+      #expect(logged(&rig) == [])
+    }
+    #expect(rig.counters.lanes[0].circuitOpenings == [.unauthorized: 4])
+    rig.live(.milliseconds(1_100))
+    try rig.bring([rig.delivery(6)])
+    rig.answer(rig.sends())
+    rig.live(.milliseconds(100))
+    try rig.bring([rig.delivery(7), rig.delivery(8)])
+    rig.answer(rig.sends(), .unavailable(reason: "HTTP503", after: nil))
+    #expect(logged(&rig) == [.unavailable(reason: "HTTP503", after: nil)])
+  }
+
   @Test(
     "an outcome that does not concern the lane never opens the circuit",
     arguments: [

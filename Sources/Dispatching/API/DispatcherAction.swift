@@ -54,4 +54,6 @@ public enum DispatcherAction: Sendable {
   case tell(lane: Int, LaneNews)
 
   case log(Logger.Level, Logger.Message, Logger.Metadata)
+  /// Logs that a lane's circuit, which was closed, has opened because of this outcome, and which credentials are refused, if any are.
+  case logOpening(lane: Int, PushOutcome)
 }

@@ -378,6 +378,7 @@ extension DispatcherMachine {
     if case .unknown(let reason) = outcome, reason != PushOutcome.connectionLostReason, !result.isAnswered {
       unansweredSince = result.sentAt
     }
+    let wasWell = scheduler.isWell(id)
     switch scheduler.didHear(
       answer, about: token.isEmpty ? nil : token, unansweredSince: unansweredSince, from: id, now)
     {
@@ -386,12 +387,8 @@ extension DispatcherMachine {
     case .opened(let until): actions.append(.tell(lane: index, .circuitOpened(until: until)))
     }
     counters.lanes[index].circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
-    log(
-      .error, "A lane's circuit has opened: its deliveries wait in the outbox",
-      [
-        "app": "\(lanes[index].app)", "provider": "\(lanes[index].name.channel)", "outcome": "\(outcome.word)",
-        "reason": "\(outcome.failureReason ?? "")",
-      ])
+    // A try that fails opens it again, each second for as long as the trouble lasts.
+    if wasWell { actions.append(.logOpening(lane: index, outcome)) }
   }
 
   /// The tag of a delivery's request.

@@ -56,7 +56,7 @@ extension Statement {
       case .runJob(_, let name): "run \(name)"
       case .followUp(let kind, _): "follow up \(kind)"
       case .report: "report"
-      case .send, .withdraw, .permit, .tell, .log: ""
+      case .send, .withdraw, .permit, .tell, .log, .logOpening: ""
       }
     return gateway.map { "[\($0)] \(what)" } ?? what
   }
@@ -112,6 +112,7 @@ extension DispatcherAction {
     case .permit(let until): "permit until \(until.nanoseconds / 1_000_000) ms of its clock"
     case .tell(let lane, let news): "lane \(lane): tells others \(news)"
     case .log(_, let message, let metadata): "log: \(message) \(metadata)"
+    case .logOpening(let lane, let outcome): "log: the circuit of lane \(lane) has opened: \(outcome)"
     default: nil
     }
   }

@@ -102,7 +102,7 @@ final class Life {
     case .send(let lane, let requests): providers[lane].send(requests)
     case .withdraw(let lane, let tags): providers[lane].withdraw(tags)
     case .permit(let until): permit = until
-    case .tell, .log: break
+    case .tell, .log, .logOpening: break
     default: link.perform(action)
     }
   }

@@ -90,7 +90,7 @@ struct Statement {
     case .sync: outbox.sync()
     case .claimJob(let kind): return .job(outbox.claimJob(gateway, kind, at: now))
     case .runJob(_, let name): outbox.run(job: name, at: now)
-    case .register, .followUp, .report, .send, .withdraw, .permit, .tell, .log: break
+    case .register, .followUp, .report, .send, .withdraw, .permit, .tell, .log, .logOpening: break
     }
     return .done
   }
@@ -144,7 +144,7 @@ struct Statement {
     case .followUp(let kind, _):
       return mapped { if case .count(let count) = $0 { count } else { nil } }.map { .followedUp(kind, $0) }
     case .report: return mapped { _ in () }.map { .reported($0) }
-    case .send, .withdraw, .permit, .tell, .log: return nil
+    case .send, .withdraw, .permit, .tell, .log, .logOpening: return nil
     }
   }
 }
