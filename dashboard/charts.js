@@ -5,9 +5,14 @@ import { byId, count, el, length, moment, percent, say, show, svg } from "./dom.
 const width = 300;
 const height = 96;
 const minuteMs = 60_000;
+/** The start of the last minute that is drawn, in milliseconds since 1970. */
+let thisMinute = 0;
+/** What is read by the keyboard, {title, minute}: the chart that has the focus, and the start of a minute. Null: none. */
+let reading = null;
 
 /** Draws the three charts of a state. */
 export function drawCharts(state) {
+  thisMinute = state.thisMinute;
   const slots = minutes(state);
   show(byId("charts"), slots, () => [
     chart("Enqueued to accepted", [["p50", "p50"], ["p99", "p99"]], slots, {
@@ -71,7 +76,7 @@ function chart(title, legend, slots, options) {
       svg("line", { class: "grid", x1: 0, x2: width, y1: height / 2, y2: height / 2 }),
       svg("line", { class: "grid", x1: 0, x2: width, y1: height, y2: height }), marks, cursor));
   const right = el("span", {}, "now");
-  follow(plot, cursor, left, right, slots, x, options.read);
+  follow(plot, title, cursor, left, right, slots, x, options.read);
   return el("div", { class: "chart" },
     el("h2", {}, title, el("span", { class: "legend" }, legend.map(([kind, name]) => el("span", {}, el("i", { class: `f-${kind}` }), name)))),
     plot, el("div", { class: "axis" }, left, right));
@@ -98,9 +103,11 @@ function spoken(title, slots, { read }) {
   return `${title}, last ${slots.length} minutes. ${last ? `At ${moment(last.at)}: ${read(last)}.` : "No invites."} Arrow keys read each minute.`;
 }
 
-/** Pointing at a minute, or moving to it with the arrow keys, reads it. */
-function follow(plot, cursor, left, right, slots, x, read) {
+/** Pointing at a minute, or moving to it with the arrow keys, reads it. When a chart is drawn again, it keeps the minute that keys have chosen. */
+function follow(plot, title, cursor, left, right, slots, x, read) {
   const before = left.textContent;
+  const end = thisMinute;
+  let kept = reading?.title === title ? Math.max(0, slots.length - 1 - (end - reading.minute) / minuteMs) : null;
   let at = null;
   const move = (index) => {
     at = index;
@@ -117,19 +124,29 @@ function follow(plot, cursor, left, right, slots, x, read) {
     const minutesAgo = slots.length - 1 - index;
     say(left, slot ? read(slot) : "no invites");
     say(right, minutesAgo === 0 ? "this minute" : `${minutesAgo} min ago`);
-    if (document.activeElement === plot) say(byId("said"), `${right.textContent}: ${left.textContent}`);
+  };
+  const choose = (index) => {
+    reading = { title, minute: end - (slots.length - 1 - index) * minuteMs };
+    move(index);
   };
   plot.addEventListener("pointermove", (event) => {
     const box = plot.querySelector("svg").getBoundingClientRect();
     move(Math.min(slots.length - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * slots.length))));
   });
   plot.addEventListener("pointerleave", () => move(null));
-  plot.addEventListener("blur", () => move(null));
+  plot.addEventListener("blur", () => {
+    kept = reading = null;
+    move(null);
+  });
+  plot.addEventListener("focus", () => {
+    if (kept !== null) choose(kept);
+  });
   plot.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -slots.length, End: slots.length }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    move(Math.min(slots.length - 1, Math.max(0, (at ?? slots.length - (step < 0 ? 0 : 1)) + step)));
+    choose(Math.min(slots.length - 1, Math.max(0, (at ?? slots.length - (step < 0 ? 0 : 1)) + step)));
+    say(byId("said"), `${right.textContent}: ${left.textContent}`);
   });
 }
 

@@ -21,9 +21,21 @@ const pages = {
 /** The page of operations for a check. */
 export const pageOf = (item, value = "") => {
   if (item === "housekeeping" && value.startsWith("no row")) return "a-job-has-no-row";
-  if (item === "lanes" && !/circuit open|no connection/.test(value)) return value.includes("throttled") ? "calls-ring-late" : "nothing-is-delivered";
-  return pages[item] ?? "shortcuts-and-the-daily-look";
+  if (item !== "lanes" || /circuit open|trying again/.test(value)) return pages[item] ?? "shortcuts-and-the-daily-look";
+  return value.includes("no connection") ? "requests-go-unanswered" : value.includes("throttled") ? "calls-ring-late" : "nothing-is-delivered";
 };
+
+// The page for what providers, and the gateway itself, say of a push that failed. Tests/HTTPSurfaceTests compares them with the tables of reasons.
+const reasons = {
+  "tokens-vanish": ["BadDeviceToken", "ExpiredToken", "Unregistered", "SENDER_ID_MISMATCH", "UNREGISTERED", "DeviceNotRegistered", "BadPath",
+    "HTTP404", "HTTP410", "errno_102", "errno_103", "errno_105", "errno_106"],
+  "credentials-fail": ["ExpiredProviderToken", "InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
+    "BadEnvironmentKeyInToken", "BadEnvironmentKeyIdInToken", "BadCertificate", "BadCertificateEnvironment", "Forbidden",
+    "THIRD_PARTY_AUTH_ERROR", "UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "UNAUTHORIZED", "InvalidCredentials", "MismatchSenderId",
+    "BadAuthorizationHeader", "BadJwtToken", "BadVapidPublicKey", "VapidPkHashMismatch", "errno_109", "HTTP401", "HTTP403"],
+  "requests-go-unanswered": ["ConnectionLost", "NoConnection", "NotConnected", "NotSentInTime", "TimedOut"],
+};
+const pageOfReason = (reason) => Object.keys(reasons).find((page) => reasons[page].includes(reason)) ?? "a-provider-is-down";
 export const pageLink = (page) => `/ui/operations/${page}.md`;
 export const pageTitle = (page) => page[0].toUpperCase() + page.slice(1).replaceAll("-", " ");
 
@@ -45,12 +57,12 @@ export function condition(lane, now) {
   return lane.refused ? ["credentials: some refused", "", "warn"] : null;
 }
 
-/** What became of the last invites of an app and provider, by their names. Each: {invites, failed, text, state, page}. */
-export function recentByLane(recent) {
+/** What became of the invites of the last `minutes` of an app and provider, by their names. Each: {invites, failed, text, state, page}. */
+export function recentByLane(recent, minutes) {
   const lanes = new Map();
   for (const row of recent) {
     const key = `${row.app} ${row.provider}`;
-    const lane = lanes.get(key) ?? { app: row.app, provider: row.provider, invites: 0, failed: 0, worst: null, page: "a-provider-is-down" };
+    const lane = lanes.get(key) ?? { app: row.app, provider: row.provider, invites: 0, failed: 0, worst: null };
     lane.invites += row.count;
     if (row.outcome !== "delivered") {
       lane.failed += row.count;
@@ -63,7 +75,8 @@ export function recentByLane(recent) {
     lane.state = share >= 0.2 && lane.failed > 2 ? "bad" : share >= 0.03 ? "warn" : "ok";
     if (!lane.worst) continue;
     const isOne = lane.worst.count === lane.failed;
-    lane.text = `${count(lane.failed)} of ${count(lane.invites)} ${isOne ? outcomes[lane.worst.outcome] : "failed"}`
+    lane.page = pageOfReason(lane.worst.reason);
+    lane.text = `${count(lane.failed)} of ${count(lane.invites)} ${isOne ? outcomes[lane.worst.outcome] : "failed"} in the last ${minutes} minutes`
       + (lane.worst.reason ? `, ${lane.worst.reason}${isOne ? "" : " and others"}` : "");
   }
   return lanes;
@@ -82,7 +95,7 @@ function stuckByLane(stuck) {
 
 /** Each lane with its `condition`, what happens to its invites (`ills`: {text, state, page}) and its `state`, the worst first. */
 export function rankLanes(state, now) {
-  const recent = recentByLane(state.overview.recent);
+  const recent = recentByLane(state.overview.recent, state.minutesRecent);
   const stuck = stuckByLane(state.overview.stuck);
   const rank = { bad: 0, warn: 1, ok: 2, idle: 3 };
   return state.overview.lanes.map((lane) => {
@@ -100,7 +113,10 @@ function pageOfLane(lane) {
   if (lane.refusal) return "credentials-fail";
   if (lane.paused || !isServed(lane)) return "nothing-is-delivered";
   if (lane.condition?.[0] === "throttled") return "calls-ring-late";
-  return lane.condition ? "a-provider-is-down" : lane.ills[0].page;
+  if (lane.condition?.[0] === "no connection") return "requests-go-unanswered";
+  // What failed says why the circuit is open. Dead tokens open none.
+  const ill = lane.condition ? lane.ills.find((one) => one.failed && one.page !== "tokens-vanish") : lane.ills[0];
+  return ill?.page ?? "a-provider-is-down";
 }
 
 // Everything.

@@ -7,6 +7,7 @@ import TestTime
 import Testing
 
 @testable import HTTPSurface
+@testable import Providers
 
 @Suite(.timeLimit(.minutes(10))) struct DashboardTests {
   @Test func `the page and its files come with their types, their tags and a strict policy`() async throws {
@@ -95,6 +96,29 @@ import Testing
         #expect(script.contains("\"\(item)\": \"") || script.contains("\(item): \""), "\(item) has no page")
       }
     }
+  }
+
+  @Test func `a reason for which pushes fail has the page of what the provider means by it`() throws {
+    let script = String(decoding: try #require(DashboardAsset.at("/ui/troubles.js")).bytes, as: UTF8.self)
+    func reasons(_ page: String) throws -> Set<String> {
+      let start = try #require(script.range(of: "\"\(page)\": ["), "\(page)")
+      return Set(script[start.upperBound...].prefix { $0 != "]" }.matches(of: /"(\w+)"/).map { String($0.1) })
+    }
+    let webPush = WebPushReasonTable.rows + WebPushReasonTable.statuses
+    var dead = Set(webPush.filter { $0.meaning == .dead }.map(\.reason))
+    dead.formUnion(APNsReasonTable.rows.filter { $0.meaning == .deadToken }.map(\.reason))
+    dead.formUnion(FCMReasonTable.rows.filter { $0.meaning == .deadToken }.map(\.code))
+    dead.formUnion(ExpoReasonTable.tickets.filter { $0.meaning == .tokenInvalid }.map(\.code))
+    #expect(try reasons("tokens-vanish") == dead)
+    var refused = ProviderReasons.ofSomeCredentials
+    refused.formUnion(webPush.filter { [.credentials, .otherKey].contains($0.meaning) }.map(\.reason))
+    let ofAPNs: [APNsReasonTable.Meaning] = [.credentials, .connectionCredentials, .expiredProviderToken]
+    refused.formUnion(APNsReasonTable.rows.filter { ofAPNs.contains($0.meaning) }.map(\.reason))
+    let ofFCM: [FCMReasonTable.Meaning] = [.unauthorized, .accessTokenRefused]
+    refused.formUnion(FCMReasonTable.rows.filter { ofFCM.contains($0.meaning) }.map(\.code))
+    refused.formUnion(ExpoReasonTable.requests.filter { $0.meaning == .unauthorized }.map(\.code))
+    #expect(try reasons("credentials-fail") == refused)
+    #expect(try reasons("requests-go-unanswered").isSubset(of: ProviderReasons.common + ProviderReasons.expo))
   }
 
   @Test func `a list of calls has the newest first, and those that its filters name`() async throws {
