@@ -94,6 +94,7 @@ comment on function push.operate_call is
   'push.audit.operator; p_app, p_call_id: the call; p_action: requeue, or void; p_note: the reason, at most 500 characters. Returns a '
   'sentence that says what was done';
 
+-- Its name is also that of a view, which is younger (stories.sql). Gateways of release 0.1.0 call it.
 create or replace function push.calls(p_call_id text) returns jsonb
 language sql stable set search_path = push, pg_temp as $$
   select coalesce(jsonb_agg(push.call(p_call_id, o.app) || jsonb_build_object('timeline', (
