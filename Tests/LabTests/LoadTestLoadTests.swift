@@ -113,7 +113,7 @@ import Testing
 
   @Test(arguments: [
     ("", "“” is not of the form name=value"), ("apns", "“apns” is not of the form name=value"),
-    ("gcm=1", "gcm is no provider: apns, fcm, expo or webpush"), ("apns=1,apns=2", "apns is there twice"),
+    ("gcm=1", "gcm is no provider: apns, fcm, expo or webpush"), ("apns=1,apns=2", "apns is given twice"),
     ("apns=-1", "apns=-1: a weight is a number from 0 up"), ("apns=nan", "apns=nan: a weight is a number from 0 up"),
     ("apns=0", "no provider has a weight above 0"),
   ])

@@ -15,7 +15,7 @@ struct LoadMix: Equatable, Sendable {
         throw LoadOptionError("\(pair.name) is no provider: apns, fcm, expo or webpush")
       }
       guard !weights.contains(where: { $0.provider == provider }) else {
-        throw LoadOptionError("\(pair.name) is there twice")
+        throw LoadOptionError("\(pair.name) is given twice")
       }
       guard let weight = Double(pair.value), weight.isFinite, weight >= 0 else {
         throw LoadOptionError("\(pair.name)=\(pair.value): a weight is a number from 0 up")

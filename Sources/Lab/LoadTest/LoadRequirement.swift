@@ -108,8 +108,9 @@ struct LoadRequirement: Equatable, Sendable {
     }
     if let found = statistic(name) { return .latency(.request, found) }
     throw LoadOptionError(
-      "there is no metric \(name): it is one of \(Count.allCases.map(\.rawValue).joined(separator: ", ")), mean, max, or a percentile "
-        + "such as p99 or p99.9, of a stage too: settle.p99. Stages: \(LoadStage.allCases.map(\.rawValue).joined(separator: ", "))"
+      "there is no metric \(name). Metrics are \(Count.allCases.map(\.rawValue).joined(separator: ", ")), mean, max and percentiles such as "
+        + "p99 or p99.9. The last three may be of a stage, such as settle.p99; stages are "
+        + LoadStage.allCases.map(\.rawValue).joined(separator: ", ")
     )
   }
 
