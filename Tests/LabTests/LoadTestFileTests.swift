@@ -99,6 +99,17 @@ import Testing
     #expect(LoadVerdict(ledger).lost == 0 && LoadVerdict(ledger).owed == 1)
   }
 
+  @Test func `a call without a device has failed, and is not lost`() throws {
+    var ledger = Self.ledger()
+    ledger.commitOwn(1, deliveries: 0, scheduledAt: Self.start, at: Self.start + 500)
+    for device in ["a", "b"] { ledger.receiveOwn(0, device: device, at: Self.start + 1_500) }
+    let isSettled = ledger.settleOwn(0, [Self.row(1, "a"), Self.row(2, "b")])
+    let verdict = LoadVerdict(ledger)
+    #expect(isSettled && ledger.settledCount == 3 && verdict.lost == 0 && verdict.failed == 1 && verdict.result == .bad)
+    #expect(verdict.outcomes == [.delivered: 2, .skipped: 1])
+    #expect(try LoadVerdict(ledger, requirements: LoadRequirement.list("delivered>60%")).isGood)
+  }
+
   // MARK: The HTTP API
 
   @Test(
@@ -110,16 +121,26 @@ import Testing
       (429, "", .refused("429")), (503, "", .refused("503")), (422, "{}", .refused("422")),
     ] as [(UInt16, String, LoadAnswer)])
   func `the API's answers are counted`(status: UInt16, body: String, answer: LoadAnswer) {
-    #expect(LoadAPI.answer(CurlResponse(status: status, body: Array(body.utf8), sentAt: SystemClock().now())) == answer)
+    #expect(Self.answer(status, body, isGenerated: false) == answer)
   }
 
-  @Test(arguments: [(401, ""), (403, ""), (404, ""), (202, "<html>")] as [(UInt16, String)])
-  func `an answer that all calls would get ends the run`(status: UInt16, body: String) {
-    guard
-      case .failed = LoadAPI.answer(CurlResponse(status: status, body: Array(body.utf8), sentAt: SystemClock().now()))
-    else {
+  @Test(
+    arguments: [
+      (401, "", "needs a valid key"), (403, #"{"detail":"the key lacks the scope enqueue"}"#, "403: the key lacks"),
+      (404, "", "404"), (202, "<html>", "202"),
+      (422, #"{"field":"ringSeconds","detail":"must be a number"}"#, "422: ringSeconds: must be a number"),
+    ] as [(UInt16, String, String)])
+  func `an answer that all calls would get ends the run, with what it says`(status: UInt16, body: String, text: String)
+  {
+    guard case .failed(let reason) = Self.answer(status, body, isGenerated: true) else {
       Issue.record("\(status)")
       return
     }
+    #expect(reason.contains(text))
+  }
+
+  private static func answer(_ status: UInt16, _ body: String, isGenerated: Bool) -> LoadAnswer {
+    LoadAPI.answer(
+      CurlResponse(status: status, body: Array(body.utf8), sentAt: SystemClock().now()), isGenerated: isGenerated)
   }
 }

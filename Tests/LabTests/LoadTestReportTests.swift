@@ -123,6 +123,8 @@ import Testing
     let line = report.lines(isColored: false).last
     #expect(line?.hasPrefix("INCOMPLETE: 0 lost, 0 duplicated, 0 late, 0 failed of 0 deliveries. Not checked") == true)
     #expect(report.notes.count == 2 && report.notes[1].contains("5.00 ms behind"))
+    let lines = report.lines(isColored: false)
+    #expect(lines.contains("calls 0") && lines[0].contains(": 1 call by COPY, 3 devices a call, "))
   }
 
   @Test(

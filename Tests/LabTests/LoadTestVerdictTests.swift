@@ -2,6 +2,7 @@
 
 import Console
 import Foundation
+import Queue
 import Runtime
 import Simulators
 import Testing
@@ -68,8 +69,38 @@ import Testing
     blind.settle((0..<3).map { Self.settlement($0) })
     let verdict = LoadVerdict(blind)
     #expect(!blind.isLogBehind && verdict.isGood)
-    #expect(verdict.line.contains("Not checked, for want of a simulators' log: whether a push arrived at all"))
+    #expect(verdict.line.contains("Not checked without a simulators' log: whether a push arrived at all"))
     #expect(try !LoadVerdict(Self.goodLedger()).line.contains("Not checked"))
+  }
+
+  @Test func `what the log does not show is lost only if the log goes on after it`() throws {
+    var ledger = try Self.ledger()
+    ledger.receive(0, at: Self.start + 3_000)
+    ledger.settle([Self.settlement(0), Self.settlement(1), Self.settlement(2, sentAt: Self.start + 500_000)])
+    #expect(ledger.unseenUntil == Self.start + 502_000)
+    // The second delivery was answered before the end of the log, the third one after it.
+    ledger.endLog(at: Self.start + 10_000)
+    #expect(LoadVerdict(ledger).lost == 1 && LoadVerdict(ledger).unseen == 1 && LoadVerdict(ledger).result == .bad)
+    ledger.endLog(at: Self.start)
+    let verdict = LoadVerdict(ledger)
+    #expect(verdict.lost == 0 && verdict.unseen == 2 && verdict.result == .incomplete)
+    #expect(
+      verdict.reasons.count == 1 && verdict.reasons[0].hasPrefix("2 delivered, but the simulators' log ends before"))
+    #expect(verdict.line == "INCOMPLETE: 0 lost, 0 duplicated, 0 late, 0 failed, 2 not in the log yet of 3 deliveries")
+  }
+
+  @Test func `a device whose app lacks the provider has failed when its call is committed`() throws {
+    var shape = try LoadTestLoadTests.shape(mix: "apns=1,expo=1", seed: 2)
+    shape.missingProviders = ["porteiro": [.expo], "condo": [.apns]]
+    var ledger = LoadLedger(hasLog: false)
+    for number in 0..<10 { ledger.enter(shape.call(number), scheduledAt: Self.start) }
+    ledger.commit(0..<30, at: Self.start + 1_000)
+    let skipped = ledger.deliveries.indices.filter { ledger.deliveries[$0].provider == .expo }
+    #expect(!skipped.isEmpty && skipped.count < 30 && ledger.settledCount == skipped.count && !ledger.isSettled(0..<30))
+    ledger.settle(Set(0..<30).subtracting(skipped).map { Self.settlement($0) })
+    let verdict = LoadVerdict(ledger)
+    #expect(ledger.isSettled(0..<30) && verdict.lost == 0 && verdict.failed == skipped.count && verdict.result == .bad)
+    #expect(verdict.outcomes[.skipped] == skipped.count)
   }
 
   @Test func `a call that never was committed is not counted`() throws {
@@ -175,6 +206,38 @@ import Testing
     #expect(try LoadVerdict(ledger, requirements: LoadRequirement.list("refused<50%")).result == .bad)
   }
 
+  @Test func `a quota has the same verdict for a COPY as for single calls`() {
+    let usedUp = PostgresError(.server(sqlState: PostgresError.quotaState), "", hint: "push.quotas shows it.")
+    let tooMany = PostgresError(.server(sqlState: "22023"), "", hint: "push.quotas shows it.")
+    let unknown = PostgresError(.server(sqlState: "22023"), "", hint: "Register the app.")
+    #expect([usedUp, tooMany, unknown].map { LoadDatabase.refusal($0, isCopy: true) } == ["53Q01", "22023", nil])
+    #expect([usedUp, tooMany, unknown].map { LoadDatabase.refusal($0) } == ["53Q01", nil, nil])
+    var single = LoadLedger(hasLog: false)
+    for _ in 0..<5 { single.answer("53Q01", isRefused: true) }
+    var copy = LoadLedger(hasLog: false)
+    copy.answer("53Q01", isRefused: true, count: 5)
+    #expect(LoadVerdict(copy) == LoadVerdict(single) && LoadVerdict(copy).result == .bad)
+  }
+
+  @Test func `calls that nobody answered are BAD if others were answered afterwards, else the run is INCOMPLETE`()
+    throws
+  {
+    var ledger = try Self.goodLedger()
+    ledger.answer("no answer (NotConnected)", isRefused: true, count: 4)
+    #expect(LoadVerdict(ledger).result == .bad)
+    ledger.excuse(4)
+    let verdict = LoadVerdict(ledger, cut: "the load ended early: no call was answered for 10s")
+    #expect(verdict.result == .incomplete && verdict.calls == 4 && verdict.refused == 0)
+  }
+
+  @Test func `what a database that is gone does not say is owed, not lost`() throws {
+    var ledger = try Self.ledger(hasLog: false)
+    ledger.settle([Self.settlement(0)])
+    #expect(LoadVerdict(ledger).lost == 2)
+    ledger.oweRest()
+    #expect(LoadVerdict(ledger).lost == 0 && LoadVerdict(ledger).owed == 2 && LoadVerdict(ledger).result == .incomplete)
+  }
+
   @Test func `each verdict has an exit code of its own`() {
     #expect(([.good, .bad, .incomplete] as [LoadVerdict.Result]).map(\.exitCode) == [0, 1, 2])
   }
@@ -257,7 +320,7 @@ import Testing
       try file.close()
     }
     func lines(_ reader: inout SimulatorLogReader) async throws -> [SimulatorLogReader.Request.Target] {
-      try await reader.read().map(\.target)
+      await reader.read().map(\.target)
     }
     let first = line(token: "x0badcafe000000000001") + [0x0A]
     try Data(first).write(to: URL(fileURLWithPath: path))
@@ -268,6 +331,7 @@ import Testing
     #expect(try await lines(&reader) == [])
     try append(second.dropFirst(40) + first)
     #expect(try await lines(&reader) == [.delivery(2), .delivery(1)])
+    #expect(reader.end == Self.start + 3_042 - LoadLogWait.disorderMax, "the next line may be of an earlier request")
   }
 
   @Test func `the log is read from the simulators of another machine`() async throws {
@@ -287,10 +351,10 @@ import Testing
     var reader = try await SimulatorLogReader(url, filter: filter, http: http)
     let first = line(token: "x0badcafe000000000001") + [0x0A]
     try file.write(contentsOf: Data(other) + Data(first))
-    let targets = try await reader.read().map(\.target)
+    let targets = await reader.read().map(\.target)
     #expect(targets == [.delivery(1)])
-    let further = try await reader.read()
-    #expect(further.isEmpty && reader.trouble == nil)
+    let further = await reader.read()
+    #expect(further.isEmpty && reader.trouble == nil && reader.end == .max, "simulators that answer are not frozen")
     for (wrong, hint) in [(url + "/x", "404"), ("https://127.0.0.1:\(suite.apnsProduction.port)/log", "")] {
       let error = await #expect(throws: CommandFailure.self) {
         try await SimulatorLogReader(wrong, filter: filter, http: http)
@@ -298,8 +362,9 @@ import Testing
       #expect(error?.description.contains(hint) == true || hint.isEmpty)
     }
     await suite.stop()
-    let last = try await reader.read()
+    let last = await reader.read()
     #expect(last.isEmpty && reader.trouble != nil, "a server that is gone is no end of the run, but told")
+    #expect(reader.end == Self.start + 3_042 - LoadLogWait.disorderMax)
     await http.close()
   }
 }

@@ -21,9 +21,20 @@ struct LoadShape: Sendable {
   var seed: UInt64
   /// The user's own calls, which are repeated in turn; empty: calls are generated.
   var lines: [CallLine] = []
+  /// The providers of the mix that an app lacks, by app: their devices are skipped.
+  var missingProviders: [String: Set<LoadProvider>] = [:]
 
   /// Whether payload and recipients are the user's own. The number of devices of such a call is known once it is committed.
   var hasOwnCalls: Bool { !lines.isEmpty }
+
+  /// The apps of the calls, sorted.
+  var usedApps: [String] {
+    let named = lines.compactMap { $0.app.map { String(decoding: $0, as: UTF8.self) } }
+    return Set(hasOwnCalls && named.count == lines.count ? named : named + apps).sorted()
+  }
+
+  /// The providers of the devices; of the user's own calls, all.
+  var usedProviders: [LoadProvider] { hasOwnCalls ? LoadProvider.allCases : mix.weights.map(\.provider) }
 
   /// The longest ring window of a call, in seconds.
   var ringSecondsMax: Int { lines.reduce(ringSeconds) { max($0, $1.ringSeconds.map(Int.init) ?? 0) } }
@@ -117,6 +128,9 @@ struct LoadCall: Sendable {
     writer.endObject()
     return writer.bytes
   }
+
+  /// Whether the app has no such provider, so that the device gets no delivery.
+  func skips(_ device: Device) -> Bool { shape.missingProviders[app]?.contains(device.provider) ?? false }
 
   /// The recipients: each device has its own user and token.
   var recipients: [UInt8] {

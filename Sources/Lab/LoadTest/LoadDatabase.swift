@@ -21,10 +21,11 @@ struct LoadDatabase: LoadSender {
   }
 
   let url: String
-  let shape: LoadShape
+  var shape: LoadShape
+  private let loop: EventLoop
   /// For reading; arrivals use the connections in `backends`.
-  private let observer: PostgresConnection
-  private let backends: [PostgresConnection]
+  private let observer: LoadConnection
+  private let backends: [LoadConnection]
 
   static let applicationName = "push-gateway-lab loadtest"
   /// Number of calls in one query.
@@ -37,12 +38,10 @@ struct LoadDatabase: LoadSender {
     self.url = url
     self.shape = shape
     let loop = EventLoop(name: "loadtest")
-    observer = try await .connect(to: url, applicationName: Self.applicationName, on: loop)
-    var backends: [PostgresConnection] = []
-    for _ in 0..<connections {
-      backends.append(try await .connect(to: url, applicationName: Self.applicationName, on: loop))
-    }
-    self.backends = backends
+    self.loop = loop
+    observer = LoadConnection(to: url, on: loop)
+    backends = (0..<connections).map { _ in LoadConnection(to: url, on: loop) }
+    for connection in [observer] + backends { try await connection.open() }
   }
 
   func close() async {
@@ -57,8 +56,9 @@ struct LoadDatabase: LoadSender {
       let rows = try await backends[call.number % backends.count].query(Self.enqueue, Self.parameters(call))
       return .accepted(outboxID: rows.int64(0, 0), deliveries: Int(rows.int64(0, 1)), text: "committed")
     } catch {
-      if case .server(let state) = error.code, Self.isRefusal(error) { return .refused(state) }
-      return .failed(CommandFailure(error).description)
+      if let state = Self.refusal(error) { return .refused(state) }
+      let reason = CommandFailure(error).description
+      return error.isOfConnection ? .unanswered("no answer", reason: reason) : .failed(reason)
     }
   }
 
@@ -68,27 +68,34 @@ struct LoadDatabase: LoadSender {
   /// - Returns: the lines that the database refuses, or that have no device to ring, and why.
   func faults(show: @Sendable (Int) -> Void) async throws(PostgresError) -> [CallLine.Fault] {
     var faults: [CallLine.Fault] = []
+    // A connection of its own: on one that is opened again, the call would be committed.
+    let connection = try await PostgresConnection.connect(to: url, applicationName: Self.applicationName, on: loop)
     for (number, line) in shape.lines.enumerated() {
       if number > 0, number.isMultiple(of: 1_000) { show(number) }
-      try await observer.script("begin")
+      try await connection.script("begin")
       do throws(PostgresError) {
-        let rows = try await observer.query(Self.enqueue, Self.parameters(shape.call(number)))
+        let rows = try await connection.query(Self.enqueue, Self.parameters(shape.call(number)))
         if rows.int64(0, 1) == 0 {
           faults.append(.init(line: line.number, message: "no recipient has a device to send to"))
         }
       } catch {
         guard case .server = error.code, !error.isTransient else { throw error }
         // A quota that is used up is not the line's fault.
-        if !Self.isRefusal(error) { faults.append(.init(line: line.number, message: error.message)) }
+        if Self.refusal(error) == nil { faults.append(.init(line: line.number, message: error.message)) }
       }
-      try await observer.script("rollback")
+      try await connection.script("rollback")
     }
+    await connection.close()
     return faults
   }
 
-  /// Class 53: a quota, or a server that lacks something. The next call may be accepted.
-  private static func isRefusal(_ error: PostgresError) -> Bool {
-    if case .server(let state) = error.code { state.hasPrefix("53") } else { false }
+  /// The SQLSTATE of class 53: a quota, or a server that lacks something. The next call may be accepted. Nil for any other error.
+  ///
+  /// - Parameter isCopy: whether the statement has many calls. More of them than the quota allows in a minute are refused as invalid (22023),
+  ///   with the hint of every quota.
+  static func refusal(_ error: PostgresError, isCopy: Bool = false) -> String? {
+    guard case .server(let state) = error.code else { return nil }
+    return state.hasPrefix("53") || isCopy && error.hint?.contains("push.quotas") == true ? state : nil
   }
 
   private static func parameters(_ call: LoadCall) -> PostgresParameters {
@@ -200,6 +207,51 @@ struct LoadDatabase: LoadSender {
     return owed
   }
 
+  /// The lanes of the load, by name; empty if the role may not read push.lanes.
+  func lanes() async throws(PostgresError) -> [LoadLane] {
+    var parameters = PostgresParameters()
+    parameters.append(shape.usedApps.map { $0 as String? })
+    parameters.append(shape.usedProviders.map { $0.name as String? })
+    guard let rows = try await readable(Self.lanes, parameters) else { return [] }
+    return (0..<rows.rowCount).map { row in
+      LoadLane(
+        name: rows.text(row, 0), isPaused: rows.bool(row, 1), circuit: rows.text(row, 2),
+        throttledSeconds: rows.int64(row, 3), owed: rows.int64(row, 4), owedSeconds: rows.int64(row, 5))
+    }
+  }
+
+  /// The app of a key of the HTTP API; nil if there is no such key here, or the role may not read push.keys.
+  func app(ofKey id: Int32) async throws(PostgresError) -> String? {
+    var parameters = PostgresParameters()
+    parameters.append(id)
+    guard let rows = try await readable(Self.key, parameters), rows.rowCount > 0 else { return nil }
+    return rows.text(0, 0)
+  }
+
+  /// The providers that an app of the load lacks, by app; empty if the role may not read push.apps.
+  func missingProviders() async throws(PostgresError) -> [String: Set<LoadProvider>] {
+    var parameters = PostgresParameters()
+    parameters.append(shape.usedApps.map { $0 as String? })
+    parameters.append(shape.usedProviders.map { $0.name as String? })
+    guard let rows = try await readable(Self.missing, parameters) else { return [:] }
+    var missing: [String: Set<LoadProvider>] = [:]
+    for row in 0..<rows.rowCount {
+      guard let provider = LoadProvider(name: rows.text(row, 1)) else { continue }
+      missing[rows.text(row, 0), default: []].insert(provider)
+    }
+    return missing
+  }
+
+  /// The rows of a statement; nil if the role lacks the right (42501).
+  private func readable(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters
+  ) async throws(PostgresError) -> PostgresResult? {
+    do throws(PostgresError) { return try await observer.query(statement, parameters) } catch {
+      guard error.code == .server(sqlState: "42501") else { throw error }
+      return nil
+    }
+  }
+
   /// The number of living gateways.
   func gateways() async throws(PostgresError) -> Int {
     Int(try await observer.query(Self.alive).int64(0, 0))
@@ -227,7 +279,7 @@ struct LoadDatabase: LoadSender {
   func cleanUp(_ outboxIDs: [Int64], show: @Sendable (Int) -> Void) async throws(PostgresError) {
     for batch in Self.batches(outboxIDs) {
       defer { show(batch.endIndex) }
-      for statement in Self.deletions { _ = try await observer.query(statement, Self.parameters(batch)) }
+      for statement in Self.deletions { _ = try await observer.query(statement, Self.parameters(batch), patience: nil) }
     }
     var parameters = PostgresParameters()
     parameters.append(shape.apps.map { $0 as String? })
@@ -291,6 +343,29 @@ struct LoadDatabase: LoadSender {
       select user_id, attempt, deadline_at, outbox_id, n, coalesce(provider, ''), coalesce(device, ''), fallback_of is not null
       from push.deliveries
       where outbox_id = any($1) and kind in ('invite', 'notification')
+      """)
+
+  private static let lanes = PostgresStatement(
+    name: "loadtest_lanes",
+    sql: """
+      select l.app || '/' || l.channel, l.paused, coalesce(l.circuit, ''),
+        coalesce(ceil(extract(epoch from l.throttled_until - now())), 0)::bigint, (l.ready + l.waiting + l.claimed)::bigint,
+        coalesce(ceil(extract(epoch from d.last - now())), 0)::bigint
+      from push.lanes l
+      left join (
+        select d.app, d.provider, max(d.deadline_at) as last from push.deliveries d where d.app = any($1) group by d.app, d.provider
+      ) d on d.app = l.app and d.provider = l.provider
+      where l.app = any($1) and l.provider = any($2)
+      order by l.app, l.channel
+      """)
+
+  private static let key = PostgresStatement(name: "loadtest_key", sql: "select app from push.keys where id = $1")
+
+  private static let missing = PostgresStatement(
+    name: "loadtest_missing",
+    sql: """
+      select a.app, p.provider from push.apps a cross join unnest($2::text[]) p(provider)
+      where a.app = any($1) and p.provider <> all (coalesce(a.providers, '{apns,fcm,expo}'))
       """)
 
   private static let alive = PostgresStatement(

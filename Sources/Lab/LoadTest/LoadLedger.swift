@@ -8,6 +8,8 @@ struct LoadDelivery: Equatable, Sendable {
     case delivered
     case deliveredLate = "delivered_late"
     case void, expired, dead
+    /// There was no delivery: the user had no device, or the app lacks the provider. Never in push.delivery_history.
+    case skipped
 
     /// The provider accepted it.
     var isDelivered: Bool { self == .delivered || self == .deliveredLate }
@@ -17,6 +19,8 @@ struct LoadDelivery: Equatable, Sendable {
   var provider: LoadProvider?
   /// Whether its token requests a fault.
   var isFaulty: Bool
+  /// Whether its app lacks the provider, so that it ends when its call is committed.
+  var isSkipped = false
   /// The time at which it was scheduled to be enqueued.
   var scheduledAt: Int64 = 0
   /// The time at which the commit was known to have succeeded.
@@ -39,8 +43,13 @@ struct LoadDelivery: Equatable, Sendable {
   /// Whether it is still in push.deliveries.
   var isOwed = false
 
+  /// Whether a provider accepted it, and the simulators' log does not show that.
+  var isUnseen: Bool { outcome?.isDelivered == true && receivedCount == 0 }
   var isEnqueued: Bool { committedAt > 0 }
   var isSettled: Bool { outcome != nil }
+
+  /// When the provider's answer was there.
+  var endedAt: Int64 { answeredAt > 0 ? answeredAt : finishedAt }
 
   /// Maximum number of accepted requests that history explains: one, plus one for every further attempt that was not
   /// certainly refused, because it may have been accepted without an answer.
@@ -89,7 +98,9 @@ struct LoadLedger: Sendable {
   /// progress display.
   private(set) var latency = LatencyHistogram()
   /// Whether there is a log of the simulators to check against.
-  private(set) var hasLog: Bool
+  let hasLog: Bool
+  /// The time until which the log is complete. What was answered later, and is not in the log, may still be missing there.
+  private(set) var logEnd = Int64.max
   /// Number of calls by the answer to them.
   private(set) var answers: [String: Int] = [:]
   /// Number of calls that were refused.
@@ -109,7 +120,9 @@ struct LoadLedger: Sendable {
     precondition(call.firstDelivery == deliveries.count, "calls are entered in order")
     for device in call.devices {
       deliveries.append(
-        LoadDelivery(provider: device.provider, isFaulty: device.fault != nil, scheduledAt: scheduledAt))
+        LoadDelivery(
+          provider: device.provider, isFaulty: device.fault != nil, isSkipped: call.skips(device),
+          scheduledAt: scheduledAt))
     }
   }
 
@@ -123,22 +136,45 @@ struct LoadLedger: Sendable {
   }
 
   /// A call's transaction was committed.
-  mutating func commit(_ range: Range<Int>, at time: Int64) {
+  ///
+  /// - Parameter areSkipped: whether none of its devices got a delivery.
+  mutating func commit(_ range: Range<Int>, at time: Int64, areSkipped: Bool = false) {
     for index in range {
       deliveries[index].committedAt = time
       if deliveries[index].scheduledAt == 0 { deliveries[index].scheduledAt = time }
+      if areSkipped || deliveries[index].isSkipped { skip(index) }
     }
     enqueuedCount += range.count
   }
 
-  /// A call was answered.
-  mutating func answer(_ text: String, isRefused: Bool) {
-    answers[text, default: 0] += 1
-    if isRefused { refusedCount += 1 }
+  private mutating func skip(_ index: Int) {
+    deliveries[index].outcome = .skipped
+    settledCount += 1
   }
 
-  /// The log cannot be read to its end: what it lacks says nothing.
-  mutating func giveUpLog() { hasLog = false }
+  /// Calls were answered.
+  mutating func answer(_ text: String, isRefused: Bool, count: Int = 1) {
+    answers[text, default: 0] += count
+    if isRefused { refusedCount += count }
+  }
+
+  /// Calls that count as refused had no answer because nobody could be reached: they are not enqueued, but nobody refused them.
+  mutating func excuse(_ count: Int) { refusedCount -= count }
+
+  /// The log is complete until this time only.
+  mutating func endLog(at time: Int64) { logEnd = time }
+
+  /// Nobody can say any more what became of the deliveries that are not settled.
+  mutating func oweRest() {
+    for index in deliveries.indices where deliveries[index].isEnqueued && !deliveries[index].isSettled {
+      deliveries[index].isOwed = true
+    }
+  }
+
+  /// Whether all of these deliveries are settled.
+  func isSettled(_ range: Range<Int>) -> Bool {
+    range.upperBound <= deliveries.count && deliveries[range].allSatisfy(\.isSettled)
+  }
 
   /// A simulator accepted a request. Unknown numbers are ignored.
   /// - Parameter isKnown: whether its latency is recorded already.
@@ -178,14 +214,15 @@ struct LoadLedger: Sendable {
   /// A call's transaction was committed.
   ///
   /// - Parameters:
-  ///   - count: the number of its deliveries, by the answer.
+  ///   - count: the number of its deliveries, by the answer. A call without any counts as one that was skipped.
   ///   - scheduledAt: 0 for the time of its commit.
   mutating func commitOwn(_ call: Int, deliveries count: Int, scheduledAt: Int64, at time: Int64) {
-    let range = deliveries.count..<deliveries.count + count
+    let range = deliveries.count..<deliveries.count + max(1, count)
     let delivery = LoadDelivery(
       provider: nil, isFaulty: false, scheduledAt: scheduledAt == 0 ? time : scheduledAt, committedAt: time)
-    deliveries.append(contentsOf: repeatElement(delivery, count: count))
-    enqueuedCount += count
+    deliveries.append(contentsOf: repeatElement(delivery, count: range.count))
+    enqueuedCount += range.count
+    guard count > 0 else { return skip(range.lowerBound) }
     ownCalls[call] = OwnCall(announced: range, requests: early.removeValue(forKey: call) ?? [])
   }
 
@@ -266,9 +303,10 @@ struct LoadLedger: Sendable {
   }
 
   /// Whether there are settled deliveries that the log does not show yet: it is written with a delay.
-  var isLogBehind: Bool {
-    hasLog && deliveries.contains { $0.outcome?.isDelivered == true && $0.receivedCount == 0 }
-  }
+  var isLogBehind: Bool { hasLog && deliveries.contains(where: \.isUnseen) }
+
+  /// When the last of these deliveries was answered; 0 without any.
+  var unseenUntil: Int64 { deliveries.reduce(0) { $1.isUnseen ? max($0, $1.endedAt) : $0 } }
 }
 
 extension LoadDelivery {

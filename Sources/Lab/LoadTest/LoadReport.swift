@@ -56,7 +56,7 @@ struct LoadReport: Sendable {
   var loadText: String {
     let arrivals =
       switch arrivals {
-      case .bulk(let calls): "\(calls) calls by COPY"
+      case .bulk(let calls): "\(Self.plural(calls, "call")) by COPY"
       case .open(let schedule):
         schedule.stages.map { "\(Self.number($0.rate)) calls/s for \(LoadDuration($0.duration))" }.joined(
           separator: ", then ")
@@ -64,8 +64,8 @@ struct LoadReport: Sendable {
     let apps = shape.apps.count == 1 ? "app \(shape.apps[0])" : "\(shape.apps.count) apps"
     let calls =
       shape.hasOwnCalls
-      ? "\(shape.lines.count) calls of a file in turn"
-      : "\(shape.devices) device\(shape.devices == 1 ? "" : "s") a call, \(mix)"
+      ? "\(Self.plural(shape.lines.count, "call")) of a file in turn"
+      : "\(Self.plural(shape.devices, "device")) a call, \(mix)"
     return "\(arrivals), \(calls)"
       + (faults.isEmpty ? "" : ", faults \(faults)")
       + ", \(shape.kind.rawValue), ring window \(LoadDuration(.seconds(Int64(shape.ringSeconds)))), \(apps), seed \(shape.seed)"
@@ -74,14 +74,14 @@ struct LoadReport: Sendable {
   /// Remarks that limit the meaning of the numbers.
   var notes: [String] {
     var notes: [String] = []
-    if !hasLog { notes.append("No simulators' log: request times are the gateway's own.") }
+    if !hasLog { notes.append("Without a simulators' log, the times of requests are the gateway's own.") }
     if isLogSilent, verdict.delivered > 0 {
       notes.append("The log has no request of this run: is it that of the simulators to which the gateway sends?")
     }
     if abs(clockOffset) > 2_000 {
       notes.append(
-        "The database's clock is \(LatencyHistogram.text(abs(clockOffset))) \(clockOffset > 0 ? "ahead of" : "behind") ours: settled "
-          + "is wrong by this amount.")
+        "The database's clock is \(LatencyHistogram.text(abs(clockOffset))) \(clockOffset > 0 ? "ahead of" : "behind") this machine's: "
+          + "latencies until settled are wrong by this amount.")
     }
     return notes
   }
@@ -114,14 +114,16 @@ struct LoadReport: Sendable {
     let settled =
       "settled \(verdict.settled) at \(Int(throughput.rounded()))/s"
       + (outcomes.isEmpty ? "" : ": " + outcomes.joined(separator: ", "))
-      + (verdict.repeats == 0 ? "" : "; \(verdict.repeats) repeated requests")
+      + (verdict.repeats == 0 ? "" : "; \(Self.plural(verdict.repeats, "repeated request"))")
     return ["run \(shape.run): \(loadText)", ""] + table.lines(isColored: isColored) + [
-      "", "calls \(verdict.calls): " + answers.joined(separator: ", "), settled,
+      "", "calls \(verdict.calls)" + (answers.isEmpty ? "" : ": " + answers.joined(separator: ", ")), settled,
     ] + notes + conditions + reasons
       + [line]
   }
 
   static func number(_ value: Double) -> String { String(format: "%g", value) }
+
+  static func plural(_ count: Int, _ word: String) -> String { "\(count) \(word)\(count == 1 ? "" : "s")" }
 
   // MARK: - JSON
 
@@ -172,6 +174,7 @@ struct LoadReport: Sendable {
     write("good", verdict.isGood, to: &writer)
     for (name, count): (StaticString, Int) in [
       ("enqueued", verdict.enqueued), ("settled", verdict.settled), ("owed", verdict.owed), ("lost", verdict.lost),
+      ("unseen", verdict.unseen),
       ("duplicated", verdict.duplicated), ("late", verdict.late), ("failed", verdict.failed),
       ("failed_as_asked", verdict.failedAsAsked), ("repeated_requests", verdict.repeats), ("calls", verdict.calls),
       ("refused", verdict.refused),

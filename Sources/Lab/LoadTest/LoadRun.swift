@@ -20,8 +20,6 @@ enum LoadArrivals: Sendable {
 actor LoadRun {
   /// How long to wait for unfinished deliveries after Ctrl-C.
   static let waitAfterStop = Nanoseconds.seconds(5)
-  /// The simulators write their log within 50 ms; a line that is missing after this time never comes.
-  private static let logDelayMax = Nanoseconds.seconds(2)
   /// Interval between reads of the database and the log. It is longer if reading takes more than a twentieth of the
   /// time, so that reading does not distort the measurement.
   private static let interval = Nanoseconds.milliseconds(250)
@@ -46,8 +44,17 @@ actor LoadRun {
   private var dueAt: [Int64] = []
   private var log: SimulatorLogReader?
   private var isFeeding = true
-  /// The reason why a call could not be enqueued. After it, no more calls are enqueued.
+  /// The reason why a call could not be enqueued, or the database not be read. After it, no more calls are enqueued.
   private(set) var failure: String?
+  /// Calls, and reads of the database, that nobody answered.
+  private var unansweredCalls = LoadSilence()
+  private var unansweredReads = LoadSilence()
+  /// Why the last of these calls was not answered.
+  private var unansweredReason = ""
+  /// Whether the calls since the last answer were not answered because nobody could be reached.
+  private var isUnreachable = false
+  /// Whether the database was not read for so long that nothing more is known of it.
+  private var isDatabaseGone = false
 
   private var shape: LoadShape { database.shape }
 
@@ -70,6 +77,7 @@ actor LoadRun {
   /// Why the run ended early; nil if it did not.
   var cut: String? {
     if let failure { return "the load ended early: \(failure)" }
+    if isUnreachable { return "no call was answered: \(unansweredReason)" }
     if let trouble = log?.trouble { return "the end of the simulators' log could not be read: \(trouble)" }
     return stop.isRequested ? "the run was stopped" : nil
   }
@@ -88,36 +96,41 @@ actor LoadRun {
     while true {
       let started = clock.now()
       if stop.isRequested { feeding.cancel() }
-      try await look()
+      _ = try await read()
       show(progress)
+      if isDatabaseGone { break }
       let now = clock.now()
       if !isFeeding {
         if deadline == .distantFuture { deadline = now + wait }
         idleSince = unfinished.isEmpty ? idleSince ?? now : nil
-        if let idleSince, !ledger.isLogBehind || now > idleSince + Self.logDelayMax { break }
+        if let idleSince, !ledger.isLogBehind || now > idleSince + LoadLogWait.delayMax { break }
         if now > min(deadline, stop.since.map { $0 + Self.waitAfterStop } ?? deadline) || stop.isUrgent { break }
       }
       let cost = now - started
       // Only a cancelled sleep throws, and the run then ends.
       try await Task.sleep(for: .nanoseconds(min(max(Self.interval, cost * 20), Self.intervalMax).count))
     }
+    feeding.cancel()
     await feeding.value
     // A fallback may have been made after all others were settled.
     if shape.hasOwnCalls { unfinished = outboxIDs }
-    // Reads owed deliveries before finished ones, so that a delivery that moves in between is seen.
-    for owed in try await database.owed(of: unfinished) { owe(owed) }
-    try await look()
+    while !isDatabaseGone, try await !read(alsoOwed: true) {
+      try await Task.sleep(for: .nanoseconds(Self.interval.count))
+    }
+    if isDatabaseGone { ledger.oweRest() }
+    if outboxIDs.isEmpty, unansweredCalls.count > 0, unansweredCalls.count == ledger.refusedCount { excuseCalls() }
     try await catchUp()
-    if log?.trouble != nil { ledger.giveUpLog() }
     show(progress)
   }
 
-  /// Reads the log until it shows what is settled. A delivery that was settled since the log was read is not lost.
+  /// Reads the log until it shows what is settled, or goes on after that. A delivery that was settled since the log was read is not lost.
   private func catchUp() async throws {
-    let end = clock.now() + Self.logDelayMax
-    while ledger.isLogBehind, log?.trouble == nil, clock.now() < end {
+    var wait = LoadLogWait(at: clock.now())
+    while let end = log?.end, ledger.isLogBehind {
+      if stop.isUrgent { return ledger.endLog(at: 0) }
+      if wait.isOver(isPast: end >= ledger.unseenUntil, at: clock.now()) { return ledger.endLog(at: end) }
       try await Task.sleep(for: .milliseconds(50))
-      try await readLog()
+      await readLog()
     }
   }
 
@@ -156,11 +169,18 @@ actor LoadRun {
       let stop = stop
       let copied = try await database.copy(calls) { stop.isRequested }
       ledger.commit(0..<copied.calls * shape.devices, at: copied.at)
-      for _ in 0..<copied.calls { ledger.answer("committed", isRefused: false) }
+      ledger.answer("committed", isRefused: false, count: copied.calls)
       outboxIDs = try await database.outboxIDs(ofCalls: copied.calls)
       unfinished = outboxIDs
     } catch {
-      failure = CommandFailure(error).description
+      if let state = LoadDatabase.refusal(error, isCopy: true) {
+        // Not one of them was enqueued, as if they had been refused one by one.
+        ledger.answer(state, isRefused: true, count: calls)
+      } else {
+        failure = failure ?? CommandFailure(error).description
+        // What was committed can no longer be found.
+        isDatabaseGone = ledger.enqueuedCount > 0
+      }
     }
     isFeeding = false
   }
@@ -189,30 +209,70 @@ actor LoadRun {
   private func note(_ answer: LoadAnswer, to call: LoadCall, at time: Int64) {
     switch answer {
     case .accepted(let outboxID, let deliveries, let text):
+      unansweredCalls.end()
       // A call whose users' tokens have died meanwhile has nothing to wait for.
       ledger.answer(deliveries == 0 ? "\(text) without a device" : text, isRefused: false)
       if shape.hasOwnCalls {
         ownCalls[outboxID] = call.number
         ledger.commitOwn(call.number, deliveries: deliveries, scheduledAt: dueAt[call.number], at: time)
       } else {
-        ledger.commit(call.firstDelivery..<call.firstDelivery + call.devices.count, at: time)
+        ledger.commit(
+          call.firstDelivery..<call.firstDelivery + call.devices.count, at: time, areSkipped: deliveries == 0)
       }
       outboxIDs.append(outboxID)
       if deliveries > 0 { unfinished.append(outboxID) }
-    case .refused(let text): ledger.answer(text, isRefused: true)
-    case .failed(let reason):
-      failure = failure ?? reason
-      stop.request(at: clock.now())
+    case .refused(let text):
+      unansweredCalls.end()
+      ledger.answer(text, isRefused: true)
+    case .unanswered(let text, let reason):
+      ledger.answer(text, isRefused: !isUnreachable)
+      unansweredReason = reason
+      guard !isUnreachable, unansweredCalls.note(at: clock.now()) else { return }
+      excuseCalls()
+      end("no call was answered for \(LoadDuration(LoadSilence.max)): \(reason)")
+    case .failed(let reason): end(reason)
     }
+  }
+
+  /// The calls since the last answer were not refused: nobody could be reached.
+  private func excuseCalls() {
+    isUnreachable = true
+    ledger.excuse(unansweredCalls.count)
+  }
+
+  /// No more calls are enqueued. A second reason would count as a second Ctrl-C.
+  private func end(_ reason: String) {
+    guard failure == nil else { return }
+    failure = reason
+    stop.request(at: clock.now())
   }
 
   private func endFeeding() { isFeeding = false }
 
   // MARK: - What became of them
 
+  /// Looks at the log and the database.
+  ///
+  /// - Parameter alsoOwed: whether to read owed deliveries before finished ones, so that a delivery that moves in between is seen.
+  /// - Returns: whether the database answered. If it has not for too long, the run ends.
+  private func read(alsoOwed: Bool = false) async throws -> Bool {
+    do {
+      if alsoOwed { for owed in try await database.owed(of: unfinished) { owe(owed) } }
+      try await look()
+      unansweredReads.end()
+      return true
+    } catch let error as PostgresError where error.isOfConnection {
+      if unansweredReads.note(at: clock.now()) {
+        isDatabaseGone = true
+        end("the database was not read for \(LoadDuration(LoadSilence.max)): \(CommandFailure(error))")
+      }
+      return false
+    }
+  }
+
   /// Reads new lines of the log, and the results of unfinished calls from the database.
   private func look() async throws {
-    if ledger.enqueuedCount > 0 || !arrivals.isBulk { try await readLog() }
+    if ledger.enqueuedCount > 0 || !arrivals.isBulk { await readLog() }
     var finished: Set<Int64> = []
     for batch in LoadDatabase.batches(unfinished) {
       let rows = try await database.settlements(of: batch)
@@ -221,19 +281,18 @@ actor LoadRun {
         continue
       }
       ledger.settle(rows.map(\.settlement))
-      var counts: [Int64: Int] = [:]
-      for row in rows {
-        counts[row.call, default: 0] += 1
-        if counts[row.call] == shape.devices { finished.insert(row.call) }
+      let calls = Dictionary(rows.map { ($0.call, $0.settlement.delivery / shape.devices) }, uniquingKeysWith: { $1 })
+      for (id, number) in calls where ledger.isSettled(number * shape.devices..<(number + 1) * shape.devices) {
+        finished.insert(id)
       }
     }
     if !finished.isEmpty { unfinished.removeAll { finished.contains($0) } }
   }
 
-  private func readLog() async throws {
+  private func readLog() async {
     // Taken out of the actor's state, because reading from a server suspends. Only the task of `run` reads.
     guard var reader = log else { return }
-    let requests = try await reader.read()
+    let requests = await reader.read()
     log = reader
     for request in requests {
       switch request.target {

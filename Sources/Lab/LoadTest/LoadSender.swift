@@ -10,8 +10,10 @@ import Runtime
 enum LoadAnswer: Equatable, Sendable {
   /// The call is committed. `text` is the answer as it is counted.
   case accepted(outboxID: Int64, deliveries: Int, text: String)
-  /// The call was refused, or its answer is not known. Further calls may be accepted.
+  /// The call was refused. Further calls may be accepted.
   case refused(String)
+  /// There is no answer, as it is counted, and why, for people. Whether the call was committed is not known.
+  case unanswered(String, reason: String)
   /// No further call would be accepted. For people.
   case failed(String)
 }
@@ -59,6 +61,8 @@ actor LoadHTTP {
 
 /// `POST /v1/calls`.
 struct LoadAPI: LoadSender {
+  /// The number in the key: `pgk_17_…`; nil if it has none.
+  let keyID: Int32?
   /// Without the slash at the end.
   private let url: String
   private let headers: [(name: String, value: String)]
@@ -69,6 +73,8 @@ struct LoadAPI: LoadSender {
   ///   - key: the API key of the app of the calls.
   init(url: String, key: String, http: LoadHTTP) {
     self.url = url.hasSuffix("/") ? String(url.dropLast()) : url
+    let parts = key.split(separator: "_", maxSplits: 2)
+    keyID = parts.count == 3 ? Int32(parts[1]) : nil
     headers = [("authorization", "Bearer \(key)"), ("content-type", "application/json")]
     self.http = http
   }
@@ -76,14 +82,17 @@ struct LoadAPI: LoadSender {
   func enqueue(_ call: LoadCall) async -> LoadAnswer {
     let request = CurlRequest(url: "\(url)/v1/calls", headers: headers, body: Self.body(call))
     return switch await http.send(request) {
-    case .success(let response): Self.answer(response)
+    case .success(let response): Self.answer(response, isGenerated: !call.devices.isEmpty)
     case .failure(let failure) where failure.reason == .addressNotAllowed:
       .failed("--url: must be https://…, or http://… on this machine")
-    case .failure(let failure): .refused("no answer (\(failure.reason.rawValue))")
+    case .failure(let failure) where failure.reason == .untrusted:
+      .failed("--url: the certificate is not trusted: give the certificate of its authority with --ca-file")
+    case .failure(let failure): .unanswered("no answer (\(failure.reason.rawValue))", reason: "\(failure)")
     }
   }
 
-  static func answer(_ response: CurlResponse) -> LoadAnswer {
+  /// - Parameter isGenerated: whether all calls of the load have the same form, so that what is wrong with one is wrong with all.
+  static func answer(_ response: CurlResponse, isGenerated: Bool) -> LoadAnswer {
     switch response.status {
     case 202:
       let json = JSONScanner(trusting: response.body)
@@ -92,11 +101,24 @@ struct LoadAPI: LoadSender {
       else { return .failed("--url: the answer 202 is not that of push-gateway's API") }
       return .accepted(outboxID: id, deliveries: Int(deliveries), text: "202")
     case 401, 403:
-      return .failed("the API refuses the key with \(response.status): it needs a key with the scope enqueue")
+      return .failed(
+        "the API refuses the key with \(response.status): "
+          + (detail(response.body) ?? "it needs a valid key with the scope enqueue"))
+    case let status where isGenerated && [400, 413, 415, 422].contains(status):
+      return .failed("the API refuses the calls with \(status)" + (detail(response.body).map { ": \($0)" } ?? ""))
     case 404, 405:
       return .failed("--url: the answer to POST /v1/calls is \(response.status): this is not push-gateway's API")
     default: return .refused("\(response.status)")
     }
+  }
+
+  /// What the API says is wrong, which quotes neither keys nor tokens; nil if it says nothing.
+  private static func detail(_ body: [UInt8]) -> String? {
+    guard let json = try? JSONScanner(body), json.root.kind == .object,
+      let text = json.member("detail").flatMap(json.text)
+    else { return nil }
+    let field = json.member("field").flatMap(json.text).map { "\($0): " } ?? ""
+    return Terminal.printable(String("\(field)\(text)".prefix(200)))
   }
 
   private static func body(_ call: LoadCall) -> [UInt8] {

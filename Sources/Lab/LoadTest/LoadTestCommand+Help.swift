@@ -20,6 +20,8 @@ extension LoadTestCommand {
       DATABASE_URL=postgres://… push-gateway-lab loadtest --rate 200 --duration 60s --simulator-log pushes.log
     On several machines, the simulators serve their log (simulate --log-port), and the load test reads it with \
     --simulator-log https://HOST:PORT/log --ca-file ca.pem.
+    Before it begins, the load test names lanes that are paused, throttled or still busy with earlier calls, and goes on: these would count \
+    against the run.
     The gateway's limits for Expo and FCM (rate_per_second) hold for a load test, too: raise them to measure anything else.
 
     DURATIONS. They have units: 500ms, 60s, 2m, 1h, 1m30s. A number alone is seconds.
@@ -36,17 +38,22 @@ extension LoadTestCommand {
 
     THE VERDICT. GOOD: all calls were enqueued and settled, the first four numbers are 0 except for failures that were asked for by \
     --faults, and every condition of --require is met. BAD: one of them is not, or a call was refused. INCOMPLETE: nothing was \
-    enqueued, something is owed, or the run was stopped; if it is certainly BAD already, it is BAD.
-      lost        committed, but neither settled nor owed; or settled as delivered, but not in the simulators' log
+    enqueued, something is owed or unseen, the run was stopped, or it ended by itself: no call was answered, or the database not read, \
+    for \(LoadDuration(LoadSilence.max)). If it is certainly BAD already, it is BAD.
+      lost        committed, but neither settled nor owed; or settled as delivered, but not in the simulators' log, although the log has \
+    later requests
+      unseen      settled as delivered, but the simulators' log ends before that, even after \(LoadDuration(LoadLogWait.max))
       duplicated  more accepted requests than history explains (an attempt that ended without an answer explains one), or \
     settled twice
       late        a request after the deadline
-      failed      settled as void, expired or dead
+      failed      settled as void, expired or dead; or skipped: the user had no device, or the app lacks the provider
       owed        not settled at the end of the wait
-      refused     calls that could not be enqueued: a quota, or an answer of the API such as 429 or 503, or none. They are not repeated
+      refused     calls that could not be enqueued: a quota, or an answer of the API such as 429 or 503, or none, if later ones are \
+    answered again. They are not repeated. An answer that all calls would get ends the run
     Cancels and missed calls that follow the end of a ringing call are not counted. Without a simulators' log, as with real providers, \
     the verdict says what was not checked.
-    The exit code is 0 for GOOD, 1 for BAD, 2 for INCOMPLETE, and 64 for wrong usage.
+    The exit code is 0 for GOOD, 1 for BAD, 2 for INCOMPLETE, and 64 for wrong usage: an option or a file that cannot be used, a log that \
+    cannot be read, an app that is not the key's. Nothing was enqueued then.
 
     CONDITIONS. --require is a list of METRIC<LIMIT, with <, <=, > or >=. Metrics: \(counts), with a number or a percentage (of the \
     deliveries without a requested fault; refused: of the calls); mean, max and percentiles such as p99.9 with a duration, from scheduled \

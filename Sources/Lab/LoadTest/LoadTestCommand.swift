@@ -132,18 +132,19 @@ struct LoadTestCommand: AsyncParsableCommand {
 
   func validate() throws {
     guard (rate != nil || !stages.isEmpty) != (bulkCount != nil), rate == nil || stages.isEmpty else {
-      throw ValidationError("give one of --rate, --stage, and --calls with a number")
+      throw ValidationError(
+        "give one of --rate, --stage, and --calls with a number; --calls with a file needs --rate or --stage")
     }
     if let rate {
       guard rate > 0, rate <= ArrivalStage.rateMax else {
-        throw ValidationError("--rate must be above 0, and 100000 at most")
+        throw ValidationError("--rate must be above 0, and at most 100000")
       }
     }
     guard duration.nanoseconds > .zero, duration.nanoseconds <= ArrivalStage.durationMax else {
-      throw ValidationError("--duration must be above 0s, 24h at most")
+      throw ValidationError("--duration must be above 0s, and at most 24h")
     }
     guard ArrivalSchedule(stages: arrivalStages, seed: 0).expectedCount <= Double(Self.callsMax) else {
-      throw ValidationError("a load has \(Self.callsMax) calls at most")
+      throw ValidationError("a load may have at most \(Self.callsMax) calls")
     }
     guard 1...Self.callsMax ~= bulkCount ?? 1 else {
       throw ValidationError("--calls must be from 1 to \(Self.callsMax)")
@@ -154,10 +155,10 @@ struct LoadTestCommand: AsyncParsableCommand {
     }
     guard 1...64 ~= connections else { throw ValidationError("--connections must be from 1 to 64") }
     guard wait?.nanoseconds ?? .zero <= ArrivalStage.durationMax else {
-      throw ValidationError("--wait must be 24h at most")
+      throw ValidationError("--wait must be at most 24h")
     }
     guard apps.allSatisfy(Self.isName) else {
-      throw ValidationError("--app must be the name of an app, or several by commas")
+      throw ValidationError("--app must be the name of an app, or several names separated by commas")
     }
     if ownFile != nil, faults != nil {
       throw ValidationError("--faults is for generated calls: tokens of your own request a fault themselves")
@@ -173,8 +174,23 @@ struct LoadTestCommand: AsyncParsableCommand {
         "--simulator-log \(simulatorLog): there is no such file, or it cannot be read. simulate --log creates it when it starts; without "
           + "this option, the verdict does not say whether pushes arrived")
     }
+    try validateFiles()
     _ = try requirements()
     _ = try shape(seed: 0)
+  }
+
+  private func validateFiles() throws(ValidationError) {
+    if let caFile {
+      do throws(TLSError) { _ = try TLSContext.client(caFile: caFile) } catch {
+        throw ValidationError("--ca-file \(error)")
+      }
+    }
+    if let report {
+      let folder = report.lastIndex(of: "/").map { String(report[...$0]) } ?? "."
+      guard FileManager.default.isWritableFile(atPath: folder) else {
+        throw ValidationError("--report \(report): there is no directory \(folder), or it cannot be written")
+      }
+    }
   }
 
   private func validateWay() throws(ValidationError) {
@@ -184,6 +200,7 @@ struct LoadTestCommand: AsyncParsableCommand {
     case .http:
       guard let url, apiKeyFile != nil else { throw ValidationError("--over http needs --url and --api-key-file") }
       guard bulkCount == nil else { throw ValidationError("--over http needs --rate or --stage: COPY is SQL") }
+      guard apps.count == 1 else { throw ValidationError("--over http needs one --app: the app of the key") }
       guard SimulatorLogReader.isURL(url), URLComponents(string: url)?.host != nil else {
         throw ValidationError("--url must be https://HOST:PORT, or http:// on this machine")
       }
@@ -207,11 +224,19 @@ struct LoadTestCommand: AsyncParsableCommand {
     let url = try databaseURL()
     let seed = seed ?? UInt64.random(in: 0..<(1 << 53))
     var shape = try shape(seed: seed)
-    if let ownFile { shape.lines = try LoadCallFile.read(ownFile) }
+    if let ownFile {
+      do throws(CommandFailure) { shape.lines = try LoadCallFile.read(ownFile) } catch { throw ValidationError(error) }
+    }
     let arrivals = arrivals(seed: seed)
     let stop = LoadStop()
     var reader: SimulatorLogReader?
-    if let simulatorLog { reader = try await SimulatorLogReader(simulatorLog, filter: .init(shape), http: log) }
+    if let simulatorLog {
+      do throws(CommandFailure) {
+        reader = try await SimulatorLogReader(simulatorLog, filter: .init(shape), http: log)
+      } catch {
+        throw ValidationError(error)
+      }
+    }
     let sender = try key().map { LoadAPI(url: self.url ?? "", key: $0, http: api) }
     let (run, offset) = try await start(url, shape, arrivals, sender, reader, stop)
     let display = LoadProgressDisplay()
@@ -226,8 +251,10 @@ struct LoadTestCommand: AsyncParsableCommand {
     try write(report)
     if cleanup {
       let ids = await run.outboxIDs
-      try await Self.translatingErrors {
+      do throws(PostgresError) {
         try await run.database.cleanUp(ids) { StandardError.write("\($0) of \(ids.count) calls deleted") }
+      } catch {
+        StandardError.write("Warning: --cleanup did not delete all calls: \(CommandFailure(error))")
       }
     }
     await run.database.close()
@@ -291,45 +318,44 @@ struct LoadTestCommand: AsyncParsableCommand {
     }
   }
 
-  private func databaseURL() throws(CommandFailure) -> String {
+  /// - Throws: `ValidationError`, or `ConfigurationError` for a URL of the configuration or DATABASE_URL.
+  private func databaseURL() throws -> String {
     // libpq may take a piece of the password for the host, and the message below would show it.
-    if let fault = database.flatMap(DatabaseURL.fault) { throw CommandFailure("--database: \(fault)") }
-    let databases: [GatewayConfiguration.Database]
-    do throws(ConfigurationError) {
-      let source = configuration.source
+    if let fault = database.flatMap(DatabaseURL.fault) { throw ValidationError("--database: \(fault)") }
+    let source = configuration.source
+    let databases =
       if let database {
-        databases = [GatewayConfiguration.Database(url: database)]
+        [GatewayConfiguration.Database(url: database)]
       } else {
-        databases = try GatewayConfiguration.loadDatabases(file: source.path, environment: source.environment)
+        try GatewayConfiguration.loadDatabases(file: source.path, environment: source.environment)
       }
-    } catch {
-      throw CommandFailure(error)
-    }
     guard databases.count == 1 else {
-      throw CommandFailure("there are several databases: give the URL of the one to load with --database")
+      throw ValidationError("there are several databases: give the URL of the one to load with --database")
     }
     let url = databases[0].url
     let hosts: [String]
-    do throws(PostgresError) { hosts = try PostgresHosts.named(in: url) } catch { throw CommandFailure(error) }
+    do throws(PostgresError) { hosts = try PostgresHosts.named(in: url) } catch {
+      throw ValidationError(CommandFailure(error))
+    }
     let api = self.url.flatMap { URLComponents(string: $0)?.host }
     for (what, host) in hosts.map({ ("database", $0) }) + (api.map { [("API", $0)] } ?? [])
     where !PostgresHosts.isLoopback(host) && !ownsServer {
-      throw CommandFailure(
+      throw ValidationError(
         "the \(what) is at \(host), which is not this machine: a load test makes phones ring by the thousand and fills the "
           + "history. If that server is yours to load, and no real phone behind it, give --i-own-this-server")
     }
     return url
   }
 
-  private func key() throws(CommandFailure) -> String? {
+  private func key() throws(ValidationError) -> String? {
     guard let apiKeyFile else { return nil }
     let content: [UInt8]
     do throws(SecretFile.Failure) { content = try SecretFile.read(apiKeyFile) } catch {
-      throw CommandFailure("--api-key-file \(error)")
+      throw ValidationError("--api-key-file \(error)")
     }
     let key = String(decoding: content, as: UTF8.self).trimmingCharacters(in: .whitespacesAndNewlines)
     guard !key.isEmpty, key.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
-      throw CommandFailure("--api-key-file \(apiKeyFile): this is no key of the HTTP API")
+      throw ValidationError("--api-key-file \(apiKeyFile): this is no key of the HTTP API")
     }
     return key
   }
@@ -340,15 +366,26 @@ struct LoadTestCommand: AsyncParsableCommand {
     _ stop: LoadStop
   ) async throws -> (LoadRun, clockOffset: Int64) {
     try await Self.translatingErrors {
-      let database = try await LoadDatabase(
+      var database = try await LoadDatabase(
         url: url, shape: shape, connections: arrivals.isBulk || api != nil ? 0 : connections)
+      try await checkApp(of: api, database)
       if let ownFile {
         StandardError.write("checking \(shape.lines.count) calls")
         let faults = try await database.faults { StandardError.write("\($0) of \(shape.lines.count) calls checked") }
-        if let failure = LoadCallFile.failure(ownFile, faults) { throw failure }
+        if let failure = LoadCallFile.failure(ownFile, faults) { throw ValidationError(failure) }
       }
       if try await database.gateways() == 0 {
         StandardError.write("No gateway is running on this database: the calls wait until one is, or expire.")
+      }
+      if let warning = LoadLane.warning(try await database.lanes()) { StandardError.write(warning) }
+      if !shape.hasOwnCalls {
+        let missing = try await database.missingProviders()
+        for (app, providers) in missing.sorted(by: { $0.key < $1.key }) {
+          StandardError.write(
+            "Warning: the app \(app) has no \(providers.map(\.name).sorted().joined(separator: ", ")): such devices count as failed"
+          )
+        }
+        database.shape.missingProviders = missing
       }
       StandardError.write("run \(shape.run): call ids begin with \(shape.prefix)")
       let wait = wait?.nanoseconds ?? .seconds(Int64(shape.ringSecondsMax) + 10)
@@ -357,6 +394,16 @@ struct LoadTestCommand: AsyncParsableCommand {
         stop: stop)
       return (run, try await database.clockOffset())
     }
+  }
+
+  /// Over HTTP, the key determines the app. Another app in the options or in the file would be counted, checked and cleaned up in vain.
+  private func checkApp(of api: LoadAPI?, _ database: LoadDatabase) async throws {
+    guard let key = api?.keyID, let app = try await database.app(ofKey: key),
+      let other = database.shape.usedApps.first(where: { $0 != app })
+    else { return }
+    throw ValidationError(
+      "\(ownFile.map { "--app, --calls \($0)" } ?? "--app"): the calls are of the app \(other), but the key of --api-key-file is of \(app)"
+    )
   }
 
   private static func translatingErrors<Result>(_ body: () async throws -> Result) async throws -> Result {
@@ -385,17 +432,22 @@ struct LoadTestCommand: AsyncParsableCommand {
   // MARK: - End
 
   private func write(_ result: LoadReport) throws(CommandFailure) {
-    if let report {
-      do { try LoadPage(report: result).html.write(toFile: report, atomically: true, encoding: .utf8) } catch {
-        throw CommandFailure("--report \(report): \(error.localizedDescription)")
-      }
-    }
     if json {
       StandardOutput.write(String(decoding: result.json, as: UTF8.self))
     } else {
       StandardOutput.write(result.lines(isColored: Terminal.isColored).joined(separator: "\n"))
     }
+    if let report {
+      do { try LoadPage(report: result).html.write(toFile: report, atomically: true, encoding: .utf8) } catch {
+        throw CommandFailure("--report \(report): \(error.localizedDescription)")
+      }
+    }
   }
+}
+
+extension ValidationError {
+  /// What the user gave is wrong: exit code 64.
+  fileprivate init(_ failure: CommandFailure) { self.init(failure.description) }
 }
 
 extension LoadKind: ExpressibleByArgument {}

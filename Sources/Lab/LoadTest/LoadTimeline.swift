@@ -38,7 +38,7 @@ struct LoadTimeline: Sendable {
     var requests: [(slice: Int, latency: Int64)] = []
     for delivery in deliveries {
       slices[index(delivery.committedAt)].enqueued += 1
-      if delivery.isSettled { slices[index(delivery.finishedAt)].settled += 1 }
+      if delivery.finishedAt > 0 { slices[index(delivery.finishedAt)].settled += 1 }
       guard let latency = LoadStage.request.latency(of: delivery, hasLog: ledger.hasLog) else { continue }
       let slice = index(delivery.scheduledAt + latency)
       slices[slice].received += 1

@@ -53,8 +53,10 @@ struct SimulatorLogReader: Sendable {
   private let source: Source
   private let filter: Filter
   private var offset: Int64
-  /// Why the last reading of a log on another machine failed; nil if it did not.
+  /// Why the last reading failed; nil if it did not.
   private(set) var trouble: String?
+  /// The time of the last request in the log, whichever run it is of, in microseconds since 1970; 0 if none was read.
+  private var lastAt: Int64 = 0
   /// The start of a line that is not yet complete.
   private var rest: [UInt8] = []
 
@@ -88,31 +90,39 @@ struct SimulatorLogReader: Sendable {
 
   static func isURL(_ name: String) -> Bool { name.hasPrefix("https://") || name.hasPrefix("http://") }
 
-  /// The requests that arrived since the last call. A server that does not answer is a `trouble` and asked again at the next call.
-  /// - Throws: if the file cannot be read.
-  mutating func read() async throws(CommandFailure) -> [Request] {
+  /// The time, in microseconds since 1970, until which the lines read so far are complete. Simulators that serve their log are not frozen,
+  /// so theirs is complete until now.
+  var end: Int64 {
+    if case .server = source, trouble == nil { return .max }
+    return lastAt - LoadLogWait.disorderMax
+  }
+
+  /// The requests that arrived since the last call. A log that cannot be read is a `trouble`, and is read again at the next call.
+  mutating func read() async -> [Request] {
     var requests: [Request] = []
     while true {
       let chunk: [UInt8]
-      switch source {
-      case .file(let file): chunk = try self.chunk(of: file)
-      case .server(let http, let url):
-        do throws(CommandFailure) {
-          chunk = try await Self.get("\(url)?offset=\(offset)", http)
-          trouble = nil
-        } catch {
-          trouble = error.description
-          return requests
+      do throws(CommandFailure) {
+        switch source {
+        case .file(let file): chunk = try self.chunk(of: file)
+        case .server(let http, let url): chunk = try await Self.get("\(url)?offset=\(offset)", http)
         }
+        trouble = nil
+      } catch {
+        trouble = error.description
+        return requests
       }
       guard !chunk.isEmpty else { return requests }
       offset += Int64(chunk.count)
       rest.append(contentsOf: chunk)
       var start = 0
+      var last = 0..<0
       while let end = rest[start...].firstIndex(of: 0x0A) {
-        if let request = Self.request(rest[start..<end], filter) { requests.append(request) }
+        last = start..<end
+        if let request = Self.request(rest[last], filter) { requests.append(request) }
         start = end + 1
       }
+      lastAt = max(lastAt, Self.time(of: rest[last]) ?? 0)
       rest.removeFirst(start)
     }
   }
@@ -138,6 +148,15 @@ struct SimulatorLogReader: Sendable {
   private static func failure(_ name: String, _ reason: String? = nil) -> CommandFailure {
     let systemError = unsafe String(cString: strerror(errno))
     return CommandFailure("--simulator-log \(name): \(reason ?? systemError)")
+  }
+
+  /// The time of a line of the log.
+  private static func time(of line: ArraySlice<UInt8>) -> Int64? {
+    let json = JSONScanner(trusting: Array(line))
+    for member in json.members(of: json.root) where json.isKey(member, "at") {
+      return microseconds(json.raw(member.value))
+    }
+    return nil
   }
 
   /// A line of the log; nil unless it is an accepted request of the run.
