@@ -12,10 +12,10 @@ public import Runtime
 public struct DispatcherLane: Sendable {
   public var configuration: LaneConfiguration
   public var provider: any PushProvider
-  /// Where the dispatchers that share the provider exchange news; nil if there is only one.
-  public var board: LaneBoard?
+  /// Where the dispatchers that share the provider exchange news.
+  public var board: LaneBoard
 
-  public init(_ configuration: LaneConfiguration, provider: any PushProvider, board: LaneBoard? = nil) {
+  public init(_ configuration: LaneConfiguration, provider: any PushProvider, board: LaneBoard) {
     self.configuration = configuration
     self.provider = provider
     self.board = board
@@ -68,7 +68,7 @@ public actor Dispatcher {
   public func start() async {
     permits.add(permit)
     for (index, lane) in lanes.enumerated() {
-      lane.board?.join(number) { [weak self] news in self?.hear(.told(news, lane: index)) }
+      lane.board.join(number) { [weak self] news in self?.hear(.told(news, lane: index)) }
     }
     for (index, lane) in lanes.enumerated() {
       await lane.provider.start { [weak self] event in self?.hear(.provider(event, lane: index)) }
@@ -149,10 +149,8 @@ public actor Dispatcher {
     } else {
       return nil
     }
-    let sentence = lanes[index].board?.describe(found.extent, found.reason)
-    return LaneRefusal(
-      extent: found.extent, reason: found.reason,
-      sentence: sentence ?? "\(lanes[index].configuration.name) refuses the credentials (\(found.reason))")
+    let sentence = lanes[index].board.describe(found.extent, found.reason)
+    return LaneRefusal(extent: found.extent, reason: found.reason, sentence: sentence)
   }
 
   // MARK: - Turns
@@ -160,10 +158,7 @@ public actor Dispatcher {
   private func planTurn() {
     guard !isTurnPlanned else { return }
     isTurnPlanned = true
-    loop.atEndOfTurn { [weak self] in
-      guard let self else { return }
-      assumeIsolated { $0.turn() }
-    }
+    loop.atEndOfTurn { [weak self] in self?.assumeIsolated { $0.turn() } }
   }
 
   private func turn() {
@@ -188,10 +183,7 @@ public actor Dispatcher {
     alarm = nil
     alarmAt = next
     guard next < .distantFuture else { return }
-    alarm = loop.schedule(at: next) { [weak self] in
-      guard let self else { return }
-      assumeIsolated { $0.planTurn() }
-    }
+    alarm = loop.schedule(at: next) { [weak self] in self?.assumeIsolated { $0.planTurn() } }
   }
 
   // MARK: - Actions
@@ -209,7 +201,7 @@ public actor Dispatcher {
       lanes[lane].provider.sendOnLoop(requests)
     case .withdraw(let lane, let tags): lanes[lane].provider.withdrawOnLoop(tags)
     case .permit(let until): permit.until = until
-    case .tell(let lane, let news): lanes[lane].board?.post(news, from: number)
+    case .tell(let lane, let news): lanes[lane].board.post(news, from: number)
     case .log(let level, let message, let metadata): logger.log(level: level, message, metadata: metadata)
     case .logOpening(let lane, let outcome): logOpening(lane, outcome)
     default:
@@ -266,12 +258,11 @@ public actor Dispatcher {
     await withTaskGroup { group in
       for lane in lanes { group.addTask { await lane.provider.shutDown(by: deadline) } }
     }
-    for lane in lanes { lane.board?.leave(number) }
+    for lane in lanes { lane.board.leave(number) }
     permits.remove(permit)
     // Writing has the time that is left, and a little more so that a slow answer at the deadline is not lost.
     let patience = loop.schedule(at: max(deadline, loop.now) + .seconds(2)) { [weak self] in
-      guard let self else { return }
-      assumeIsolated { $0.stopWaiting() }
+      self?.assumeIsolated { $0.stopWaiting() }
     }
     await withCheckedContinuation { continuation in
       onDrained = continuation

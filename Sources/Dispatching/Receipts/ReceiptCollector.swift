@@ -72,8 +72,7 @@ public actor ReceiptCollector {
   private func plan() {
     guard !isStopped else { return }
     timer = loop.schedule(at: max(loop.now, schedule.next)) { [weak self] in
-      guard let self else { return }
-      assumeIsolated { collector in
+      self?.assumeIsolated { collector in
         _ = Task { await collector.collect() }
       }
     }
