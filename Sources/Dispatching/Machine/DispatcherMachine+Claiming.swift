@@ -58,7 +58,7 @@ extension DispatcherMachine {
         scheduler.didFinish(delivery.lane)
         continue
       }
-      if delivery.kind.isVisible, !lanes[lane].isAtLeastOnce { entry.needs.insert(.disk) }
+      if delivery.kind.isVisible, !lanes[lane].isAtLeastOnce { entry.needsDisk = true }
       // Read now, because the next claim starts a new list.
       if ended.contains(entry.key.outboxID) { needLookUp(entry) }
       claimed.append(entry)

@@ -21,13 +21,13 @@ extension DispatcherMachine {
       leaseless.append(entry.slot)
       return
     }
-    guard !entry.needs.contains(.lookUp) else {
+    guard !entry.needsLookUp else {
       entry.stage = .waiting(.lookUp(answers: 0))
       unsure.append(entry.slot)
       endings.hints.note([entry.key.outboxID])
       return
     }
-    guard !entry.needs.contains(.disk) else {
+    guard !entry.needsDisk else {
       entry.stage = .waiting(.disk)
       diskWait.add(entry)
       return
@@ -36,7 +36,8 @@ extension DispatcherMachine {
       let patience = rescues[entry.lane]
       watch(entry, for: scheduler.isWell(entry.delivery.lane) ? patience.time : patience.shortTime, now)
     }
-    guard !losses(of: entry, now).isSuspect || startTurn(entry, now) else { return }
+    let isSuspect = suspects[entry.lane].losses(of: entry.delivery.token, now).isSuspect
+    guard !isSuspect || startTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
@@ -89,10 +90,6 @@ extension DispatcherMachine {
     }
   }
 
-  func losses(of entry: HeldDelivery, _ now: Instant) -> TokenSuspects.Losses {
-    suspects[entry.lane].losses(of: entry.delivery.token, now)
-  }
-
   mutating func sendOutgoing() {
     for lane in lanes.indices where !outgoing[lane].isEmpty {
       scheduler.didSend(outgoing[lane].count, of: lanes[lane].id)
@@ -125,7 +122,7 @@ extension DispatcherMachine {
       return
     }
     for entry in diskWait.didAnswer(now) where held[entry.slot] === entry && entry.waits(for: .disk) {
-      entry.needs.remove(.disk)
+      entry.needsDisk = false
       send(entry, now)
     }
   }
@@ -189,7 +186,7 @@ extension DispatcherMachine {
 
   /// Has the call of an invite looked up before it is sent.
   func needLookUp(_ entry: HeldDelivery) {
-    if entry.delivery.kind == .invite { entry.needs.insert(.lookUp) }
+    if entry.delivery.kind == .invite { entry.needsLookUp = true }
   }
 
   // MARK: - Results
@@ -212,7 +209,7 @@ extension DispatcherMachine {
     guard known != .lost else { return drop(entry) }
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
-      isAtFault: losses(of: entry, now).isAtFault,
+      isAtFault: suspects[entry.lane].losses(of: entry.delivery.token, now).isAtFault,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
       isRing: entry.isRing,
       isOwnFailure: suspects[entry.lane].failures(of: entry.delivery.token, now).isLastItsOwn,
@@ -475,7 +472,7 @@ extension DispatcherMachine {
       let outboxID = entry.key.outboxID
       let answers = former + (calls.contains(outboxID) ? 1 : 0)
       if answers > former, answers > 1 || !endings.hints.contains(outboxID) {
-        entry.needs.remove(.lookUp)
+        entry.needsLookUp = false
         send(entry, now)
       } else {
         entry.stage = .waiting(.lookUp(answers: answers))

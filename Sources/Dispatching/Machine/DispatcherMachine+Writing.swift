@@ -122,7 +122,8 @@ extension DispatcherMachine {
     case .settled(let written, let lost):
       for (entry, settlement) in written {
         counters.note(settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
-        if settlement.mayBeFollowed { followUps.note(.urgent) }
+        // The user may be tried on the next channel.
+        if entry.delivery.kind == .invite, [.dead, .expired].contains(settlement.outcome) { followUps.note(.urgent) }
         forget(entry)
       }
       // What was handed on may have been claimed, or have expired, before its late answer.
@@ -176,9 +177,4 @@ extension DispatcherMachine {
     }
     withdraw(held.all.filter(\.isSent))
   }
-}
-
-extension Settlement {
-  /// Whether the user may be tried on the next channel.
-  fileprivate var mayBeFollowed: Bool { delivery.kind == .invite && (outcome == .dead || outcome == .expired) }
 }

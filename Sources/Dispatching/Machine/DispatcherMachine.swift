@@ -80,7 +80,7 @@ public struct DispatcherMachine {
     membership = Membership(settings: settings)
     lease = OwnLease(time: settings.leaseTime)
     ledger = ClaimLedger(retryInterval: settings.retryInterval)
-    reconciliation = Reconciliation(interval: settings.scanInterval, retryInterval: settings.retryInterval)
+    reconciliation = Reconciliation(settings: settings)
     housekeeping = Housekeeping(settings: settings)
     endings = CallEndings(interval: settings.lookUpInterval, retryInterval: settings.retryInterval)
     breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }

@@ -21,13 +21,8 @@ struct HeldDeliveries {
 
   /// Inserts a delivery under its key. If one is held under that key, nothing changes and that one is returned.
   mutating func insert(_ entry: HeldDelivery) -> HeldDelivery? {
-    let slot = entries.insert(entry)
-    if let former = slots.updateValue(slot, forKey: entry.key) {
-      slots[entry.key] = former
-      entries.remove(slot)
-      return entries[former]
-    }
-    entry.slot = slot
+    if let former = self[entry.key] { return former }
+    replace(with: entry)
     return nil
   }
 

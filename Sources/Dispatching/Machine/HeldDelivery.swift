@@ -63,15 +63,6 @@ final class HeldDelivery {
     var lateness = Lateness.none
   }
 
-  /// What must be known before it is sent.
-  struct Needs: OptionSet {
-    let rawValue: UInt8
-    /// That its call still rings: a hint may have been missed.
-    static let lookUp = Needs(rawValue: 1)
-    /// That its claim is on the server's disk: people must see it at most once.
-    static let disk = Needs(rawValue: 2)
-  }
-
   /// Whether it is its turn, if its token is a suspect (`TokenSuspects`).
   enum Turn {
     case none
@@ -90,7 +81,10 @@ final class HeldDelivery {
   private(set) var lease: DeliveryLease
   private(set) var place: DeliveryPlace
   var stage = Stage.waiting(.time(Instant(nanoseconds: .min)))
-  var needs: Needs = []
+  /// Whether it is sent only when it is known that its call still rings: a hint may have been missed.
+  var needsLookUp = false
+  /// Whether it is sent only when its claim is on the server's disk: people must see it at most once.
+  var needsDisk = false
   var turn = Turn.none
   /// When it was handed to its provider; nil if its provider does not have it.
   var inFlightSince: Instant?

@@ -8,8 +8,7 @@ struct Reconciliation {
   /// The time between two pages, so that other statements get their turn.
   private static let pause = Nanoseconds.milliseconds(20)
 
-  private let interval: Nanoseconds
-  private let retryInterval: Nanoseconds
+  private let settings: DispatcherSettings
   /// Where the next page, or the one under way, begins; nil: at the start.
   private(set) var page: Int64?
   /// Of the page under way: rows of later claims may still be under way to us.
@@ -17,9 +16,8 @@ struct Reconciliation {
   private var next = Instant(nanoseconds: .min)
   private var mustRestart = false
 
-  init(interval: Nanoseconds, retryInterval: Nanoseconds) {
-    self.interval = interval
-    self.retryInterval = retryInterval
+  init(settings: DispatcherSettings) {
+    self.settings = settings
   }
 
   /// When the next page is due; distant future while one is under way.
@@ -46,13 +44,13 @@ struct Reconciliation {
     defer { (claimMax, mustRestart) = (nil, false) }
     if !mustRestart {
       page = answer.next
-      next = now + (answer.next == nil ? interval : Self.pause)
+      next = now + (answer.next == nil ? settings.scanInterval : Self.pause)
     }
     return claimMax
   }
 
   mutating func didFail(_ now: Instant) {
     (claimMax, mustRestart) = (nil, false)
-    next = now + retryInterval
+    next = now + settings.retryInterval
   }
 }
