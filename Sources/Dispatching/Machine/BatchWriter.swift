@@ -58,6 +58,8 @@ struct BatchWriter {
     case returned([HeldDelivery], count: Int)
     /// Number of unknown rows that were given up.
     case disowned(count: Int)
+    /// The batch failed: it is written again, or what the database refuses of it is set apart. This is to be logged.
+    case log(Logger.Level, Logger.Message, Logger.Metadata)
     /// Nothing is left to do, or the batch is written again.
     case nothing
   }
@@ -66,8 +68,6 @@ struct BatchWriter {
   private var queues = Kind.allCases.map { _ in WriteQueue<Item>() }
   private var underWay: [Int: UnderWay] = [:]
   private var batches = 0
-  /// The batches and log lines of this turn, which the machine removes.
-  private var actions: [DispatcherAction] = []
 
   /// What ends late is written alone: whether it was ours is then certain, and others do not wait for it.
   mutating func add(_ item: Item, _ now: Instant) {
@@ -95,40 +95,36 @@ struct BatchWriter {
   /// Number of deliveries that wait to be written.
   var backlog: Int { self[.settle].count + self[.park].count }
 
-  mutating func takeActions() -> [DispatcherAction] {
-    defer { actions = [] }
-    return actions
-  }
-
   /// Makes the batches that are due.
   ///
   /// - Parameter isLast: do not wait for larger batches.
-  mutating func flush(_ now: Instant, isLast: Bool) {
+  mutating func flush(_ now: Instant, isLast: Bool, into actions: inout [DispatcherAction]) {
     for kind in Kind.allCases {
-      while let batch = self[kind].next(now, isLast: isLast) { start(UnderWay(kind: kind, batch: batch)) }
+      while let batch = self[kind].next(now, isLast: isLast) {
+        start(UnderWay(kind: kind, batch: batch), into: &actions)
+      }
     }
   }
 
-  private mutating func start(_ batch: UnderWay) {
+  private mutating func start(_ batch: UnderWay, into actions: inout [DispatcherAction]) {
+    var batch = batch
+    if batch.kind == .settle { batch.settlements = batch.deliveries.map(\.settlement) }
     let items = batch.batch.elements
-    switch batch.kind {
-    case .settle:
-      var batch = batch
-      batch.settlements = batch.deliveries.map(\.settlement)
-      start(batch, .settle(batch.settlements))
-    case .park: start(batch, .park(batch.deliveries.map(\.parking)))
-    case .disown: start(batch, .disown(items.compactMap { if case .disown(let lease) = $0 { lease } else { nil } }))
-    case .parkUnusable:
-      start(batch, .park(items.compactMap { if case .parkUnusable(let parking) = $0 { parking } else { nil } }))
-    case .invalidate:
-      start(batch, .invalidate(items.compactMap { if case .invalidate(let token) = $0 { token } else { nil } }))
-    case .hold: start(batch, .hold(items.compactMap { if case .hold(let hold) = $0 { hold } else { nil } }))
-    case .correct:
-      start(batch, .correct(items.compactMap { if case .correct(let environment) = $0 { environment } else { nil } }))
-    }
+    let write: OutboxWrite =
+      switch batch.kind {
+      case .settle: .settle(batch.settlements)
+      case .park: .park(batch.deliveries.map(\.parking))
+      case .disown: .disown(items.compactMap { if case .disown(let lease) = $0 { lease } else { nil } })
+      case .parkUnusable: .park(items.compactMap { if case .parkUnusable(let parking) = $0 { parking } else { nil } })
+      case .invalidate: .invalidate(items.compactMap { if case .invalidate(let token) = $0 { token } else { nil } })
+      case .hold: .hold(items.compactMap { if case .hold(let hold) = $0 { hold } else { nil } })
+      case .correct:
+        .correct(items.compactMap { if case .correct(let environment) = $0 { environment } else { nil } })
+      }
+    start(batch, write, into: &actions)
   }
 
-  private mutating func start(_ batch: UnderWay, _ write: OutboxWrite) {
+  private mutating func start(_ batch: UnderWay, _ write: OutboxWrite, into actions: inout [DispatcherAction]) {
     batches += 1
     underWay[batches] = batch
     actions.append(.write(batch: batches, write))
@@ -138,14 +134,15 @@ struct BatchWriter {
 
   /// A batch was answered.
   mutating func didWrite(
-    _ batch: Int, _ answer: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant
+    _ batch: Int, _ answer: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant,
+    into actions: inout [DispatcherAction]
   ) -> Outcome {
     guard let written = underWay.removeValue(forKey: batch) else { return .nothing }
     switch answer {
     case .success(.count(let count)) where count < written.settlements.count:
       if let late = written.deliveries.first, late.isLate { return didMiss(late, written, now) }
       // Leases were lost, or the batch was written before and that answer was lost. History tells which.
-      start(written, .settledAmong(written.settlements))
+      start(written, .settledAmong(written.settlements), into: &actions)
       return .nothing
     case .success(let answer):
       self[written.kind].didWrite(written.batch)
@@ -156,9 +153,7 @@ struct BatchWriter {
       case (.disown, .count(let count)): .disowned(count: count)
       default: .nothing
       }
-    case .failure(let error):
-      didFail(written, error, now)
-      return .nothing
+    case .failure(let error): return didFail(written, error, now)
     }
   }
 
@@ -186,7 +181,7 @@ struct BatchWriter {
     return .nothing
   }
 
-  private mutating func didFail(_ written: UnderWay, _ error: OutboxError, _ now: Instant) {
+  private mutating func didFail(_ written: UnderWay, _ error: OutboxError, _ now: Instant) -> Outcome {
     let items = written.batch.elements
     let all: Logger.Metadata = ["reason": "\(error)", "count": .stringConvertible(items.count)]
     var one: Logger.Metadata = ["reason": "\(error)"]
@@ -194,20 +189,16 @@ struct BatchWriter {
       one["outbox_id"] = .stringConvertible(key.outboxID)
       one["n"] = .stringConvertible(key.pushNumber)
     }
-    switch self[written.kind].didFail(written.batch, error.code, now) {
-    case .passing: log(.warning, "Writing results to the outbox failed; it is tried again", all)
-    case .split: log(.warning, "The database refuses a batch of results; it is written in parts", all)
+    let trouble = self[written.kind].didFail(written.batch, error.code, now)
+    if case .culprit(let item) = trouble { setApart(item, now) }
+    return switch trouble {
+    case .passing: .log(.warning, "Writing results to the outbox failed; it is tried again", all)
+    case .split: .log(.warning, "The database refuses a batch of results; it is written in parts", all)
     case .locked:
-      log(.warning, "A result waits for another transaction, which has locked its row; the others are written", one)
-    case .slow: log(.warning, "A result takes too long to write; the others are written", one)
-    case .culprit(let item):
-      log(.error, "The database refuses a result", one)
-      setApart(item, now)
+      .log(.warning, "A result waits for another transaction, which has locked its row; the others are written", one)
+    case .slow: .log(.warning, "A result takes too long to write; the others are written", one)
+    case .culprit: .log(.error, "The database refuses a result", one)
     }
-  }
-
-  private mutating func log(_ level: Logger.Level, _ message: Logger.Message, _ metadata: Logger.Metadata) {
-    actions.append(.log(level, message, metadata))
   }
 
   /// What the database refuses is written again without its texts. If that is refused, too, it is tried again at intervals. If an

@@ -104,21 +104,15 @@ extension DispatcherMachine {
   // MARK: - The outbox' answers
 
   mutating func flushWriter(_ now: Instant) {
-    writer.flush(now, isLast: isDraining)
-    emitWrites()
-  }
-
-  private mutating func emitWrites() {
-    for action in writer.takeActions() {
-      if case .write(_, .settle(let settlements)) = action {
-        counters.settlementBatches.observe(Int64(settlements.count))
-      }
-      actions.append(action)
+    let former = actions.count
+    writer.flush(now, isLast: isDraining, into: &actions)
+    for case .write(_, .settle(let settlements)) in actions[former...] {
+      counters.settlementBatches.observe(Int64(settlements.count))
     }
   }
 
   mutating func didWrite(_ batch: Int, _ result: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant) {
-    switch writer.didWrite(batch, result, now) {
+    switch writer.didWrite(batch, result, now, into: &actions) {
     case .settled(let written, let lost):
       for (entry, settlement) in written {
         counters.note(settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
@@ -141,9 +135,9 @@ extension DispatcherMachine {
           .notice, "Rows were claimed in our name that nobody here knew of; they went back",
           ["rows": .stringConvertible(count)])
       }
+    case .log(let level, let message, let metadata): log(level, message, metadata)
     case .nothing: break
     }
-    emitWrites()
   }
 
   /// What became of a delivery is written.
