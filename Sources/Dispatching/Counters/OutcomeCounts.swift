@@ -2,7 +2,6 @@
 
 internal import Providers
 public import PushModel
-internal import Queue
 
 /// How often each outcome occurred.
 public struct OutcomeCounts<Outcome: CaseIterable & RawRepresentable & Sendable>: Sendable

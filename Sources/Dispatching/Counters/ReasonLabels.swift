@@ -1,7 +1,6 @@
 // Reasons as labels. The table is bounded, so no provider or backend can increase the number of series.
 
 public import Providers
-internal import Queue
 
 /// The reasons that one provider's series tell apart, by dense index. The first means no reason, the last any unknown reason.
 public struct ReasonLabels: Sendable {

@@ -1,7 +1,6 @@
 // Claims: when the next one is sent, what it brings, and what follows when its answer is lost.
 
 internal import Logging
-internal import Providers
 internal import PushModel
 internal import Queue
 internal import Runtime

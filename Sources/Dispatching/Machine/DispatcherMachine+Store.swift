@@ -1,7 +1,6 @@
 // The gateway's own life: events of the store, registration, beats, scans, jobs, follow-ups and reports.
 
 internal import Logging
-internal import PushModel
 internal import Queue
 internal import Runtime
 

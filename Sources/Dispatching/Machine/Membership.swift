@@ -6,7 +6,6 @@
 //
 //   A gateway that was declared dead registers anew.
 
-internal import Queue
 internal import Runtime
 
 /// Decides about registration and beats, and what their answers mean.
