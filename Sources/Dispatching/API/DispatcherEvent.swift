@@ -6,13 +6,8 @@ public import Runtime
 
 /// What a receipt said of a token, if it was not success.
 public struct ReceiptFailure: Sendable {
-  public var token: [UInt8]
-  public var outcome: PushOutcome
-
-  public init(token: [UInt8], outcome: PushOutcome) {
-    self.token = token
-    self.outcome = outcome
-  }
+  var token: [UInt8]
+  var outcome: PushOutcome
 }
 
 /// An event for `DispatcherMachine`. Each call of the store has exactly one answer, even if it failed.

@@ -10,14 +10,6 @@ public import Runtime
 
 /// Reads the receipts of one app. An actor on the gateway's loop.
 public actor ReceiptCollector {
-  /// Running totals.
-  public struct Counters: Sendable, Equatable {
-    public internal(set) var ok = 0
-    public internal(set) var failed = 0
-    /// Number of tickets whose receipts did not come within 24 hours.
-    public internal(set) var givenUp = 0
-  }
-
   /// Asks Expo.
   public typealias Read = @Sendable (_ tickets: [String]) async -> ExpoReceiptsAnswer
   /// Called with the failures and their tokens.
@@ -40,7 +32,8 @@ public actor ReceiptCollector {
   private var schedule: ReceiptSchedule
   private var timer: EventLoop.Timer?
   private var isStopped = false
-  public private(set) var counters = Counters()
+  /// Number of tickets whose receipts did not come within 24 hours.
+  public private(set) var givenUpCount = 0
 
   /// - Parameters:
   ///   - receiptAfter: how long after sending a receipt can be read.
@@ -97,7 +90,7 @@ public actor ReceiptCollector {
   private func forgetOld() async throws(OutboxError) {
     let givenUp = try await store.giveUpReceipts(app: app)
     guard givenUp > 0 else { return }
-    counters.givenUp += givenUp
+    givenUpCount += givenUp
     logger.warning(
       "Receipts never came; what became of these pushes is not known",
       metadata: ["app": "\(app)", "count": .stringConvertible(givenUp)])
@@ -110,8 +103,6 @@ public actor ReceiptCollector {
       schedule.didFail(after: outcome.retryAfter, loop.now)
     case .receipts(let found):
       let reading = ReceiptReading(found, of: due)
-      counters.ok += reading.okCount
-      counters.failed += reading.failures.count
       if !reading.failures.isEmpty { await report(reading.failures) }
       if !reading.results.isEmpty { _ = try await store.settleReceipts(app: app, reading.results) }
       if !reading.missing.isEmpty {

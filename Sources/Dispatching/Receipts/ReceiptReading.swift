@@ -22,9 +22,6 @@ struct ReceiptReading {
       if reason != nil { failures.append(ReceiptFailure(token: receipt.token, outcome: outcome.about(receipt))) }
     }
   }
-
-  /// Number of receipts of pushes that arrived.
-  var okCount: Int { results.count - failures.count }
 }
 
 extension PushOutcome {

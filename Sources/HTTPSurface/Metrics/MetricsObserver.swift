@@ -25,7 +25,7 @@ package actor MetricsObserver {
     snapshot.outbox = outbox.assumeIsolated { $0.counters }
     snapshot.isDatabaseReady = dispatcher.assumeIsolated { $0.isDatabaseReady }
     for collector in receipts {
-      collector.assumeIsolated { snapshot.lostReceipts[$0.app] = $0.counters.givenUp }
+      collector.assumeIsolated { snapshot.lostReceipts[$0.app] = $0.givenUpCount }
     }
     return snapshot
   }
