@@ -167,10 +167,8 @@ public actor Dispatcher {
     machine.logLevel = logger.logLevel
     machine.turn(loop.now)
     performAll()
-    if machine.hasClaimed {
-      machine.sendClaimed(loop.now)
-      performAll()
-    }
+    machine.sendClaimed(loop.now)
+    performAll()
     setAlarm()
     if machine.isDraining, machine.isDrained { stopWaiting() }
   }

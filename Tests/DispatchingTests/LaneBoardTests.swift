@@ -19,7 +19,7 @@ import Testing
     func keep(_ news: LaneNews) { kept.withLock { $0.append(news) } }
   }
 
-  init() { board = LaneBoard(on: loop) }
+  init() { board = LaneBoard(on: loop) { $1 } }
 
   /// What a dispatcher is told that joins after these news.
   private func joins(

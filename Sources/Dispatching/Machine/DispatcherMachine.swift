@@ -150,13 +150,10 @@ public struct DispatcherMachine {
     sendOutgoing()
   }
 
-  /// Whether deliveries of the last claim are still to be sent.
-  public var hasClaimed: Bool { !claimed.isEmpty }
-
-  /// Sends the deliveries of a claim. Called after the actions of `turn` were performed, so that the database works on the next
+  /// Sends the deliveries of the last claim, if they are still to be sent. Called after the actions of `turn` were performed, so that the database works on the next
   /// claim meanwhile.
   public mutating func sendClaimed(_ now: Instant) {
-    guard hasClaimed else { return }
+    guard !claimed.isEmpty else { return }
     beginClaimed(now)
     if membership.isOpen {
       flushWriter(now)

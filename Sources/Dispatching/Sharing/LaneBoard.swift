@@ -28,10 +28,7 @@ public final class LaneBoard: @unchecked Sendable {
 
   /// - Parameter sentence: says that the account's credentials are refused, and what to check: `LaneRefusal.sentence`. Gets the extent
   ///   and the provider's reason.
-  public init(
-    on loop: EventLoop,
-    sentence: @escaping @Sendable (LaneRefusal.Extent, String) -> String = { "the credentials are refused (\($1))" }
-  ) {
+  public init(on loop: EventLoop, sentence: @escaping @Sendable (LaneRefusal.Extent, String) -> String) {
     self.loop = loop
     self.sentence = sentence
   }
