@@ -29,7 +29,6 @@ public actor Dispatcher {
 
   private let store: any OutboxStore
   private let lanes: [DispatcherLane]
-  private let number: Int
   private let permit: SendPermit
   private let permits: SendPermits
   private let logger: Logger
@@ -55,7 +54,6 @@ public actor Dispatcher {
     self.store = store
     self.lanes = lanes
     self.permits = permits
-    number = settings.number
     permit = SendPermit(on: loop)
     self.loop = loop
     self.logger = logger
@@ -68,7 +66,7 @@ public actor Dispatcher {
   public func start() async {
     permits.add(permit)
     for (index, lane) in lanes.enumerated() {
-      lane.board.join(number) { [weak self] news in self?.hear(.told(news, lane: index)) }
+      lane.board.join(machine.settings.number) { [weak self] news in self?.hear(.told(news, lane: index)) }
     }
     for (index, lane) in lanes.enumerated() {
       await lane.provider.start { [weak self] event in self?.hear(.provider(event, lane: index)) }
@@ -199,7 +197,7 @@ public actor Dispatcher {
       lanes[lane].provider.sendOnLoop(requests)
     case .withdraw(let lane, let tags): lanes[lane].provider.withdrawOnLoop(tags)
     case .permit(let until): permit.until = until
-    case .tell(let lane, let news): lanes[lane].board.post(news, from: number)
+    case .tell(let lane, let news): lanes[lane].board.post(news, from: machine.settings.number)
     case .log(let level, let message, let metadata): logger.log(level: level, message, metadata: metadata)
     case .logOpening(let lane, let outcome): logOpening(lane, outcome)
     default:
@@ -256,7 +254,7 @@ public actor Dispatcher {
     await withTaskGroup { group in
       for lane in lanes { group.addTask { await lane.provider.shutDown(by: deadline) } }
     }
-    for lane in lanes { lane.board.leave(number) }
+    for lane in lanes { lane.board.leave(machine.settings.number) }
     permits.remove(permit)
     // Writing has the time that is left, and a little more so that a slow answer at the deadline is not lost.
     let patience = loop.schedule(at: max(deadline, loop.now) + .seconds(2)) { [weak self] in

@@ -11,7 +11,7 @@ private let start = MachineRig.start
 @Suite("Call endings") struct CallEndingsTests {
   @Test("only held calls are looked up, and hints that arrive meanwhile are looked up next")
   func coalesces() {
-    var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+    var endings = CallEndings(settings: DispatcherSettings())
     endings.setListening(true)
     #expect(endings.question([], claimMax: 1, start) == nil)
     #expect(endings.due == start + .seconds(2))
@@ -26,7 +26,7 @@ private let start = MachineRig.start
   @Test("a call whose hint is lost is looked up all the same, the more often if no hints are heard")
   func lostHint() {
     for (isListening, interval) in [(true, Nanoseconds.seconds(2)), (false, .milliseconds(500))] {
-      var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+      var endings = CallEndings(settings: DispatcherSettings())
       endings.setListening(isListening)
       #expect(endings.question([1], claimMax: 1, start)?.count == 1)
       _ = endings.didAnswer()
@@ -38,7 +38,7 @@ private let start = MachineRig.start
 
   @Test("a failed look-up is repeated together with the hints that arrived meanwhile")
   func failed() {
-    var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+    var endings = CallEndings(settings: DispatcherSettings())
     endings.setListening(true)
     _ = endings.question([], claimMax: 1, start)
     endings.hints.note([1])

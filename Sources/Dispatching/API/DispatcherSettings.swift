@@ -20,7 +20,7 @@ public struct DispatcherSettings: Sendable {
   public var reportInterval = Nanoseconds.seconds(1)
   /// The wait before looking for a maintenance job again when none was due.
   public var jobInterval = Nanoseconds.milliseconds(250)
-  /// The interval of look-ups of all held invites while hints are not heard.
+  /// The interval of look-ups of all held invites while hints are not heard. While they are heard, it is four times as long.
   public var lookUpInterval = Nanoseconds.milliseconds(500)
   /// The wait after a call of the store that failed.
   public var retryInterval = Nanoseconds.milliseconds(250)

@@ -16,10 +16,7 @@ struct CallEndings {
   /// The minimum time between two look-ups, so that hints are collected.
   private static let pause = Nanoseconds.milliseconds(5)
 
-  /// The interval of look-ups of all calls while no hints are heard. While they are heard, it is four times as long.
-  private let interval: Nanoseconds
-  /// The wait after a look-up that failed.
-  private let retryInterval: Nanoseconds
+  private let settings: DispatcherSettings
   /// The hints since the last look-up.
   var hints = EndedCalls()
   private var asked: Question?
@@ -28,9 +25,8 @@ struct CallEndings {
   /// Whether hints are heard.
   private(set) var isListening = false
 
-  init(interval: Nanoseconds, retryInterval: Nanoseconds) {
-    self.interval = interval
-    self.retryInterval = retryInterval
+  init(settings: DispatcherSettings) {
+    self.settings = settings
   }
 
   /// Whether hints are heard from now on. Some may have been missed.
@@ -54,7 +50,7 @@ struct CallEndings {
     guard due <= now else { return nil }
     var wanted = hints.isEmpty ? rings : rings.filter(hints.contains)
     hints.clear()
-    nextPoll = now + interval * (isListening ? 4 : 1)
+    nextPoll = now + settings.lookUpInterval * (isListening ? 4 : 1)
     guard !wanted.isEmpty else { return nil }
     while wanted.count > Self.askedMax, let one = wanted.popFirst() { hints.note([one]) }
     asked = (wanted, claimMax)
@@ -70,7 +66,7 @@ struct CallEndings {
 
   /// The look-up failed and is repeated.
   mutating func didFail(_ now: Instant) {
-    notBefore = now + retryInterval
+    notBefore = now + settings.retryInterval
     if let asked { hints.note(asked.calls) }
     asked = nil
   }

@@ -8,11 +8,11 @@ internal import Runtime
 
 extension Logger.Metadata {
   /// The metadata of every line about a delivery.
-  init(_ delivery: Delivery, app: String, provider: ProviderKind) {
+  init(_ delivery: Delivery, _ lane: LaneName) {
     self = [
       "call_id": "\(String(decoding: delivery.callID, as: UTF8.self))",
       "outbox_id": .stringConvertible(delivery.lease.outboxID), "n": .stringConvertible(delivery.lease.pushNumber),
-      "app": "\(app)", "provider": "\(provider.rawValue)", "kind": "\(delivery.kind.word)",
+      "app": "\(lane.app)", "provider": "\(lane.provider.rawValue)", "kind": "\(delivery.kind.word)",
       "device": "\(delivery.maskedToken)",
     ]
     if let id = delivery.traceID { self["trace_id"] = "\(id)" }

@@ -308,7 +308,8 @@ extension DispatcherMachine {
           EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment)), now)
       suspects[entry.lane].note(entry.environment, isProven: true, of: delivery.token, now)
       log(
-        .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
+        .warning, "A token is registered for the wrong APNs environment; the push went to the other one",
+        Logger.Metadata(delivery, lanes[entry.lane].name))
       return result.outcome
     case .rejected, .throttled, .unavailable, .unauthorized, .unknown, .expired:
       return .rejected(reason: Self.badDeviceToken)

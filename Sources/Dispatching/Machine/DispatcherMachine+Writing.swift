@@ -147,14 +147,10 @@ extension DispatcherMachine {
 
   // MARK: - The log
 
-  func about(_ entry: HeldDelivery) -> Logger.Metadata {
-    Logger.Metadata(entry.delivery, app: lanes[entry.lane].app, provider: lanes[entry.lane].provider)
-  }
-
   /// Logs the one line about the end of a delivery.
   private mutating func logEnd(_ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?) {
     guard logLevel <= .info else { return }
-    var metadata = about(entry)
+    var metadata = Logger.Metadata(entry.delivery, lanes[entry.lane].name)
     metadata.note(outcome, reason, entry)
     log(.info, "A delivery has ended", metadata)
   }

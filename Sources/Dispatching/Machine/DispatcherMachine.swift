@@ -82,7 +82,7 @@ public struct DispatcherMachine {
     ledger = ClaimLedger(retryInterval: settings.retryInterval)
     reconciliation = Reconciliation(settings: settings)
     housekeeping = Housekeeping(settings: settings)
-    endings = CallEndings(interval: settings.lookUpInterval, retryInterval: settings.retryInterval)
+    endings = CallEndings(settings: settings)
     breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }
     random = SplitMix64(seed: seed)
     outgoing = Array(repeating: [], count: lanes.count)
