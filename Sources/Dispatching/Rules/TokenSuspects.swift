@@ -183,7 +183,11 @@ struct TokenSuspects {
   ) {
     inFlight -= 1
     // The first losses of a token do not hold back suspects. Otherwise a lane with many losses would never send them.
-    if isLost, hadTurn { didLoseSuspect(now) }
+    if isLost, hadTurn {
+      // Suspects that were sent together are lost together. Only the first loss changes the limit.
+      if atATime > 1 { threshold = max(2, atATime / 2) }
+      (atATime, answers, lostAt, hasAnswered) = (1, 0, now, false)
+    }
     if hadTurn { returnTurn(isAnswered: isAnswered) }
     if isLost {
       change(token, now) { [answered, lost] in $0.losses.note(connection, answered: answered, lost: lost) }
@@ -222,11 +226,5 @@ struct TokenSuspects {
     answers += 1
     guard atATime < threshold || answers >= atATime else { return }
     (atATime, answers) = (min(atATime + 1, Self.most), 0)
-  }
-
-  private mutating func didLoseSuspect(_ now: Instant) {
-    // Suspects that were sent together are lost together. Only the first loss changes the limit.
-    if atATime > 1 { threshold = max(2, atATime / 2) }
-    (atATime, answers, lostAt, hasAnswered) = (1, 0, now, false)
   }
 }
