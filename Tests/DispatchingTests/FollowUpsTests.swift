@@ -35,7 +35,7 @@ import Testing
     #expect(followUps.runs(kind, at(0)) == true)
     followUps.didRun(kind, FollowUps.countMax(kind))
     #expect(followUps.runs(kind, at(0)) == true)
-    followUps.didFail(kind)
+    followUps.didRun(kind, 0)
     #expect(followUps.due == .distantFuture)
   }
 

@@ -116,27 +116,26 @@ extension DispatcherMachine {
 
   mutating func didTakeJob(_ kind: JobKind, _ result: Result<String?, OutboxError>, _ now: Instant) {
     guard let name = answerOfJob(kind, result, now) else { return }
-    if let name { actions.append(.runJob(kind, name)) } else { housekeeping.didFindNoJob(kind, now) }
+    guard let name else { return housekeeping.didEndJob(kind, pause: settings.jobInterval, now) }
+    actions.append(.runJob(kind, name))
   }
 
   mutating func didRunJob(_ kind: JobKind, _ result: Result<[Tally], OutboxError>, _ now: Instant) {
     guard let tallies = answerOfJob(kind, result, now) else { return }
     for tally in tallies { counters.note(tally) }
-    housekeeping.didRunJob(kind, now)
+    housekeeping.didEndJob(kind, pause: .zero, now)  // another job may be due
   }
 
   private mutating func answerOfJob<Answer>(
     _ kind: JobKind, _ result: Result<Answer, OutboxError>, _ now: Instant
   ) -> Answer? {
     let found = answer(result, orLog: .warning, "Maintenance of the outbox failed; it is tried again")
-    if found == nil { housekeeping.didFailJob(kind, now) }
+    if found == nil { housekeeping.didEndJob(kind, pause: settings.reportInterval, now) }
     return found
   }
 
   mutating func didFollowUp(_ kind: JobKind, _ result: Result<Int, OutboxError>, _ now: Instant) {
-    guard let count = answer(result, orLog: .debug, "Follow-ups failed; a job does them") else {
-      return followUps.didFail(kind)
-    }
+    let count = answer(result, orLog: .debug, "Follow-ups failed; a job does them") ?? 0
     followUps.didRun(kind, count)
     // New deliveries may be ready. They ring no bell.
     if count > 0 { pacer.didHearBell(now, isClaiming: !ledger.isClear) }

@@ -29,19 +29,17 @@ struct FollowUps {
   /// Something happened that has follow-ups of this kind.
   mutating func note(_ kind: JobKind) { slots[kind]?.isCaused = true }
 
-  /// Whether to run those of this kind now. `didRun` or `didFail` follows.
+  /// Whether to run those of this kind now. `didRun` follows.
   mutating func runs(_ kind: JobKind, _ now: Instant) -> Bool {
     guard slots[kind, default: Slot()].due <= now else { return false }
     slots[kind] = Slot(isUnderWay: true, notBefore: now + Self.pause)
     return true
   }
 
-  /// A run took `count` of them. If it was full, there may be more, and the next run is due at once.
+  /// A run took `count` of them. If it was full, there may be more, and the next run is due at once. If it failed, it took none, and the
+  /// database's jobs do what is left.
   mutating func didRun(_ kind: JobKind, _ count: Int) {
     slots[kind]?.isUnderWay = false
     if count >= Self.countMax(kind) { slots[kind] = Slot(isCaused: true) }
   }
-
-  /// A run failed. The database's jobs do what is left.
-  mutating func didFail(_ kind: JobKind) { slots[kind]?.isUnderWay = false }
 }

@@ -24,23 +24,16 @@ struct Housekeeping {
   /// When the next job or report is due; distant future while all are under way.
   var due: Instant { slots.values.reduce(isReporting ? .distantFuture : nextReport) { min($0, $1.due) } }
 
-  /// Whether to look for a job of this kind now. `didFindNoJob`, `didRunJob` or `didFailJob` follows.
+  /// Whether to look for a job of this kind now. `didEndJob` follows.
   mutating func claimsJob(_ kind: JobKind, _ now: Instant) -> Bool {
     guard slots[kind, default: Slot()].due <= now else { return false }
     slots[kind]?.isAtJob = true
     return true
   }
 
-  /// No job was due.
-  mutating func didFindNoJob(_ kind: JobKind, _ now: Instant) {
-    slots[kind] = Slot(nextJob: now + settings.jobInterval)
-  }
-
-  /// A step of a job was done. Another job may be due.
-  mutating func didRunJob(_ kind: JobKind, _ now: Instant) { slots[kind] = Slot(nextJob: now) }
-
-  mutating func didFailJob(_ kind: JobKind, _ now: Instant) {
-    slots[kind] = Slot(nextJob: now + settings.reportInterval)
+  /// No job was due, or a step of one was done or has failed. A job is looked for again after this pause.
+  mutating func didEndJob(_ kind: JobKind, pause: Nanoseconds, _ now: Instant) {
+    slots[kind] = Slot(nextJob: now + pause)
   }
 
   /// Whether to report the lanes' conditions now. `didReport` follows.
