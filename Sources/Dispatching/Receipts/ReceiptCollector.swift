@@ -100,7 +100,12 @@ public actor ReceiptCollector {
     switch await read(due.map(\.ticket)) {
     case .failed(let outcome):
       await report([ReceiptFailure(token: [], outcome: outcome)])
-      schedule.didFail(after: outcome.retryAfter, loop.now)
+      let wanted: Nanoseconds? =
+        switch outcome {
+        case .throttled(_, let after, _), .unavailable(_, let after): after
+        default: nil
+        }
+      schedule.didFail(after: wanted, loop.now)
     case .receipts(let found):
       let reading = ReceiptReading(found, of: due)
       if !reading.failures.isEmpty { await report(reading.failures) }
@@ -109,15 +114,6 @@ public actor ReceiptCollector {
         _ = try await store.postponeReceipts(app: app, reading.missing, by: receiptAfter)
       }
       schedule.didRead(isFull: due.count == Self.batchMax, loop.now)
-    }
-  }
-}
-
-extension PushOutcome {
-  fileprivate var retryAfter: Nanoseconds? {
-    switch self {
-    case .throttled(_, let after, _), .unavailable(_, let after): after
-    default: nil
     }
   }
 }

@@ -13,21 +13,17 @@ struct ReceiptReading {
 
   init(_ found: [String: PushOutcome], of due: [DueReceipt]) {
     for receipt in due {
-      guard let outcome = found[receipt.ticket] else {
+      guard var outcome = found[receipt.ticket] else {
         missing.append(receipt.ticket)
         continue
       }
+      // The token was dead when the push was sent. A token registered later is not affected.
+      if case .tokenInvalid(let reason, _) = outcome {
+        outcome = .tokenInvalid(reason: reason, since: receipt.sentAtMilliseconds)
+      }
       let reason = outcome.failureReason
       results.append(ReceiptResult(ticket: receipt.ticket, reason: reason))
-      if reason != nil { failures.append(ReceiptFailure(token: receipt.token, outcome: outcome.about(receipt))) }
+      if reason != nil { failures.append(ReceiptFailure(token: receipt.token, outcome: outcome)) }
     }
-  }
-}
-
-extension PushOutcome {
-  /// The token was dead when the push was sent. A token registered later is not affected.
-  fileprivate func about(_ receipt: DueReceipt) -> PushOutcome {
-    guard case .tokenInvalid(let reason, _) = self else { return self }
-    return .tokenInvalid(reason: reason, since: receipt.sentAtMilliseconds)
   }
 }
