@@ -12,6 +12,8 @@ public struct LaneCounters: Sendable {
     case failures, unauthorized
   }
 
+  private static let histograms = PushKind.allCases.map { _ in Histogram(.latency) }
+
   public let name: LaneName
   public let reasons: ReasonLabels
 
@@ -20,11 +22,11 @@ public struct LaneCounters: Sendable {
   /// Number of deliveries that have ended and are written.
   public private(set) var deliveries: OutcomeCounts<DeliveryOutcome>
   /// By `PushKind`: the time from the backend's commit until the first request was sent.
-  public private(set) var enqueueToSend: [Histogram]
+  public private(set) var enqueueToSend = Self.histograms
   /// By kind: the time from a request to its answer.
-  public private(set) var sendToAnswer: [Histogram]
+  public private(set) var sendToAnswer = Self.histograms
   /// By kind: the time from the backend's commit until the provider accepted the push.
-  public private(set) var enqueueToAnswer: [Histogram]
+  public private(set) var enqueueToAnswer = Self.histograms
   /// Number of tries without an answer. The phone may have got the push or not.
   public var ambiguous: Int { attempts.total(of: .unknown) }
   /// Number of deliveries that expired before any try.
@@ -38,10 +40,6 @@ public struct LaneCounters: Sendable {
     reasons = .of(name.provider)
     attempts = OutcomeCounts(reasons: reasons.words.count)
     deliveries = OutcomeCounts(reasons: reasons.words.count)
-    let histograms = PushKind.allCases.map { _ in Histogram(.latency) }
-    enqueueToSend = histograms
-    sendToAnswer = histograms
-    enqueueToAnswer = histograms
   }
 
   /// A try of a delivery has a result.
