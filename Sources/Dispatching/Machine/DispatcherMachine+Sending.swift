@@ -390,7 +390,7 @@ extension DispatcherMachine {
   }
 
   /// The tag of a delivery's request.
-  private func tag(of entry: HeldDelivery) -> UInt64 { RequestTag.make(dispatcher: settings.number, slot: entry.slot) }
+  private func tag(of entry: HeldDelivery) -> UInt64 { RequestTag.make(owner: settings.number, slot: entry.slot) }
 
   /// Another dispatcher has learned something about the account that the lane shares with it.
   mutating func hear(_ news: LaneNews, ofLane index: Int, _ now: Instant) {

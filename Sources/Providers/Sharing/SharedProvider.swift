@@ -1,11 +1,10 @@
-// One provider account that the dispatchers of several databases use: its connections, its capacity and its rate.
+// One provider account that several owners use, such as the dispatchers of several databases: its connections, its capacity and
+// its rate.
 //
-// Each dispatcher gets a `ProviderShare`, which looks like a provider of its own. The results of a request go to the dispatcher
-// that its tag names. Capacity and rate are divided among the dispatchers that are active; one that is not active is told the
-// part that it would get. So a backlog in one database leaves room for a call in another one, and a database without calls takes
-// nothing from the others.
+// Each owner gets a `ProviderShare`, which looks like a provider of its own. The results of a request go to the owner that its tag
+// names. Capacity and rate are divided among the owners that are active; one that is not active is told the part that it would get.
+// So a backlog of one owner leaves room for a call of another one, and an owner without calls takes nothing from the others.
 
-public import Providers
 public import Runtime
 
 /// A provider and the shares in it. An actor on the provider's loop.
@@ -13,7 +12,7 @@ public actor SharedProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  /// A dispatcher is active for this long after its last request, and while it waits for a result.
+  /// An owner is active for this long after its last request, and while it waits for a result.
   static let activeTime = Nanoseconds.seconds(1)
 
   private struct Share {
@@ -21,7 +20,7 @@ public actor SharedProvider {
     /// Number of its requests without a result.
     var waiting = 0
     var lastSentAt = Instant(nanoseconds: .min)
-    /// Among how many dispatchers capacity and rate are divided, as it was told.
+    /// Among how many owners capacity and rate are divided, as it was told.
     var parts = 1
     var isEnding = false
     var onEnd: CheckedContinuation<Void, Never>?
@@ -30,7 +29,7 @@ public actor SharedProvider {
   }
 
   nonisolated let provider: any PushProvider
-  /// By the number of the dispatcher.
+  /// By the number of the owner.
   private var shares: [Int: Share] = [:]
   private var capacity = 0
   private var isStarted = false
@@ -41,15 +40,15 @@ public actor SharedProvider {
     loop = provider.loop
   }
 
-  /// The share of a dispatcher, by its number (`DispatcherSettings.number`).
-  public nonisolated func share(of dispatcher: Int) -> ProviderShare { ProviderShare(self, dispatcher: dispatcher) }
+  /// The share of an owner, by its number: that of its tags (`RequestTag`).
+  public nonisolated func share(of owner: Int) -> ProviderShare { ProviderShare(self, owner: owner) }
 
   // MARK: - For the shares
 
   /// Adds a share. The first one starts the provider.
-  fileprivate func start(_ dispatcher: Int, report: @escaping @Sendable (PushProviderEvent) -> Void) {
-    precondition(shares[dispatcher] == nil, "a dispatcher starts its share once")
-    shares[dispatcher] = Share(report: report)
+  fileprivate func start(_ owner: Int, report: @escaping @Sendable (PushProviderEvent) -> Void) {
+    precondition(shares[owner] == nil, "an owner starts its share once")
+    shares[owner] = Share(report: report)
     if isStarted {
       if capacity > 0 { report(.capacity(capacity)) }
     } else {
@@ -61,28 +60,28 @@ public actor SharedProvider {
     divide(loop.now)
   }
 
-  fileprivate func send(_ batch: [PushRequest], of dispatcher: Int) {
+  fileprivate func send(_ batch: [PushRequest], of owner: Int) {
     let now = loop.now
-    guard shares[dispatcher] != nil else { preconditionFailure("a dispatcher sends after the end of its share") }
-    shares[dispatcher]?.waiting += batch.count
-    shares[dispatcher]?.lastSentAt = now
+    guard shares[owner] != nil else { preconditionFailure("an owner sends after the end of its share") }
+    shares[owner]?.waiting += batch.count
+    shares[owner]?.lastSentAt = now
     if shares.count > 1 { divide(now) }
     provider.assumeIsolated { $0.send(batch) }
   }
 
   /// Ends a share when its requests have their results. The last share shuts the provider down.
-  fileprivate func end(_ dispatcher: Int, by deadline: Instant) async {
-    guard shares[dispatcher] != nil else { return }
-    shares[dispatcher]?.isEnding = true
+  fileprivate func end(_ owner: Int, by deadline: Instant) async {
+    guard shares[owner] != nil else { return }
+    shares[owner]?.isEnding = true
     if shares.values.allSatisfy(\.isEnding) {
       await provider.shutDown(by: deadline)
-      shares[dispatcher] = nil
+      shares[owner] = nil
       return
     }
-    if shares[dispatcher]?.waiting != 0 {
-      await withCheckedContinuation { shares[dispatcher]?.onEnd = $0 }
+    if shares[owner]?.waiting != 0 {
+      await withCheckedContinuation { shares[owner]?.onEnd = $0 }
     }
-    shares[dispatcher] = nil
+    shares[owner] = nil
     divide(loop.now)
   }
 
@@ -92,8 +91,8 @@ public actor SharedProvider {
     switch event {
     case .results(let results): deliver(results)
     case .hedged(let tags):
-      for (dispatcher, tags) in Dictionary(grouping: tags, by: RequestTag.dispatcher) {
-        shares[dispatcher]?.report(.hedged(tags))
+      for (owner, tags) in Dictionary(grouping: tags, by: RequestTag.owner) {
+        shares[owner]?.report(.hedged(tags))
       }
     case .capacity(let capacity):
       self.capacity = capacity
@@ -103,59 +102,59 @@ public actor SharedProvider {
   }
 
   private func deliver(_ results: [PushResult]) {
-    if shares.count == 1, let dispatcher = shares.keys.first {
-      deliver(results, to: dispatcher)
+    if shares.count == 1, let owner = shares.keys.first {
+      deliver(results, to: owner)
     } else {
-      for (dispatcher, results) in Dictionary(grouping: results, by: { RequestTag.dispatcher(of: $0.tag) }) {
-        deliver(results, to: dispatcher)
+      for (owner, results) in Dictionary(grouping: results, by: { RequestTag.owner(of: $0.tag) }) {
+        deliver(results, to: owner)
       }
       let now = loop.now
       if dividedAt + .milliseconds(100) <= now { divide(now) }
     }
   }
 
-  private func deliver(_ results: [PushResult], to dispatcher: Int) {
-    guard let share = shares[dispatcher] else { preconditionFailure("a result of a share that has ended") }
-    shares[dispatcher]?.waiting -= results.count
+  private func deliver(_ results: [PushResult], to owner: Int) {
+    guard let share = shares[owner] else { preconditionFailure("a result of a share that has ended") }
+    shares[owner]?.waiting -= results.count
     share.report(.results(results))
     if share.waiting == results.count, let onEnd = share.onEnd {
-      shares[dispatcher]?.onEnd = nil
+      shares[owner]?.onEnd = nil
       onEnd.resume()
     }
   }
 
-  /// Tells each dispatcher among how many the capacity and the rate are divided, where that has changed.
+  /// Tells each owner among how many the capacity and the rate are divided, where that has changed.
   private func divide(_ now: Instant) {
     dividedAt = now
     let activeCount = shares.values.count { $0.isActive(now) }
-    for (dispatcher, share) in shares {
+    for (owner, share) in shares {
       let parts = max(1, share.isActive(now) ? activeCount : activeCount + 1)
       guard parts != share.parts else { continue }
-      shares[dispatcher]?.parts = parts
+      shares[owner]?.parts = parts
       share.report(.divided(parts))
     }
   }
 }
 
-/// One dispatcher's share in a provider.
+/// One owner's share in a provider.
 public actor ProviderShare: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
   private let shared: SharedProvider
-  private let dispatcher: Int
+  private let owner: Int
 
-  fileprivate init(_ shared: SharedProvider, dispatcher: Int) {
+  fileprivate init(_ shared: SharedProvider, owner: Int) {
     self.shared = shared
-    self.dispatcher = dispatcher
+    self.owner = owner
     loop = shared.loop
   }
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {
-    shared.assumeIsolated { $0.start(dispatcher, report: report) }
+    shared.assumeIsolated { $0.start(owner, report: report) }
   }
 
-  public func send(_ batch: [PushRequest]) { shared.assumeIsolated { $0.send(batch, of: dispatcher) } }
+  public func send(_ batch: [PushRequest]) { shared.assumeIsolated { $0.send(batch, of: owner) } }
 
   public func withdraw(_ tags: Set<UInt64>) { shared.provider.assumeIsolated { $0.withdraw(tags) } }
 
@@ -165,5 +164,5 @@ public actor ProviderShare: PushProvider {
   public var condition: ProviderCondition { shared.provider.assumeIsolated { $0.condition } }
 
   /// Returns when the requests of this share have their results. With the last share, the provider shuts down by `deadline`.
-  public func shutDown(by deadline: Instant) async { await shared.end(dispatcher, by: deadline) }
+  public func shutDown(by deadline: Instant) async { await shared.end(owner, by: deadline) }
 }

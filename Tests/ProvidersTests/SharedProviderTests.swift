@@ -1,15 +1,12 @@
-// Several dispatchers that use one provider: who gets results, and which part of the capacity.
+// Several owners that use one provider: who gets results, and which part of the capacity.
 
-import Dialects
-import Providers
 import PushModel
-import Queue
 import Runtime
 import Synchronization
 import TestTime
 import Testing
 
-@testable import Dispatching
+@testable import Providers
 
 /// A provider that does what a test tells it.
 private actor ScriptedProvider: PushProvider {
@@ -71,20 +68,20 @@ private final class Reports: Sendable {
     shared = SharedProvider(provider)
   }
 
-  private func share(_ dispatcher: Int) async -> (share: ProviderShare, reports: Reports) {
-    let (share, reports) = (shared.share(of: dispatcher), Reports())
+  private func share(_ owner: Int) async -> (share: ProviderShare, reports: Reports) {
+    let (share, reports) = (shared.share(of: owner), Reports())
     await share.start { reports.hear($0) }
     return (share, reports)
   }
 
-  private func request(_ dispatcher: Int, _ slot: Int) -> PushRequest {
+  private func request(_ owner: Int, _ slot: Int) -> PushRequest {
     PushRequest(
-      tag: RequestTag.make(dispatcher: dispatcher, slot: slot), deliveryID: DeliveryID(high: 1, low: 1), kind: .invite,
+      tag: RequestTag.make(owner: owner, slot: slot), deliveryID: DeliveryID(high: 1, low: 1), kind: .invite,
       environment: .production, token: [1], body: [1], collapseID: nil, deadline: loop.now + .seconds(30),
       expiresAtMilliseconds: 0)
   }
 
-  @Test("results and hedges go to the dispatcher that sent the request, all other events to every one")
+  @Test("results and hedges go to the owner that sent the request, all other events to every one")
   func routing() async throws {
     let (first, second) = (await share(0), await share(1))
     await provider.tell(.capacity(100))
@@ -104,7 +101,7 @@ private final class Reports: Sendable {
     loop.stop()
   }
 
-  @Test("a dispatcher that is alone has the whole; one that is active has a part, and a quiet one would get a part")
+  @Test("an owner that is alone has the whole; one that is active has a part, and a quiet one would get a part")
   func division() async throws {
     let (first, second, third) = (await share(0), await share(1), await share(2))
     await first.share.send([request(0, 1)])
@@ -115,7 +112,7 @@ private final class Reports: Sendable {
     #expect(second.reports.all == ["divided 2"])
     #expect(third.reports.all == ["divided 2", "divided 3"])
     // The second's call has ended, and it sends nothing more for a while.
-    await provider.answer([RequestTag.make(dispatcher: 1, slot: 1)])
+    await provider.answer([RequestTag.make(owner: 1, slot: 1)])
     clock.advance(.milliseconds(1_100))
     await first.share.send([request(0, 2)])
     #expect(first.reports.all == ["divided 2", "divided 1"])
@@ -123,7 +120,7 @@ private final class Reports: Sendable {
     loop.stop()
   }
 
-  @Test("a dispatcher that starts later is told the capacity, and one that ends waits for its own results only")
+  @Test("an owner that starts later is told the capacity, and one that ends waits for its own results only")
   func ends() async throws {
     let first = await share(0)
     await provider.tell(.capacity(7))
@@ -133,7 +130,7 @@ private final class Reports: Sendable {
     await second.share.send([request(1, 1)])
     async let end: Void = first.share.shutDown(by: loop.now + .seconds(5))
     // The end waits for the result of its own request.
-    await provider.answer([RequestTag.make(dispatcher: 0, slot: 1)])
+    await provider.answer([RequestTag.make(owner: 0, slot: 1)])
     await end
     #expect(first.reports.all.last == "results [1]")
     #expect(await provider.isShutDown == false)
