@@ -290,18 +290,3 @@ extension OutboxStore {
     }
   }
 }
-
-extension PushProvider {
-  /// Its condition. Must be called on its loop.
-  nonisolated var conditionOnLoop: ProviderCondition { assumeIsolated { $0.condition } }
-
-  /// Takes back requests that have not been sent. May be called from any loop.
-  nonisolated func withdrawOnLoop(_ tags: Set<UInt64>) { onLoop { $0.withdraw(tags) } }
-
-  /// Hands over a batch. May be called from any loop.
-  nonisolated func sendOnLoop(_ batch: [PushRequest]) { onLoop { $0.send(batch) } }
-
-  private nonisolated func onLoop(_ body: @escaping @Sendable (isolated Self) -> Void) {
-    if loop.isCurrent { assumeIsolated(body) } else { loop.execute { self.assumeIsolated(body) } }
-  }
-}

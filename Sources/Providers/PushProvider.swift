@@ -124,4 +124,17 @@ public protocol PushProvider: Actor {
 
 extension PushProvider {
   public func preview(_ request: PushRequest) -> PushPreview? { nil }
+
+  /// Its condition. Must be called on its loop.
+  public nonisolated var conditionOnLoop: ProviderCondition { assumeIsolated { $0.condition } }
+
+  /// Takes back requests that have not been sent. May be called from any loop.
+  public nonisolated func withdrawOnLoop(_ tags: Set<UInt64>) { onLoop { $0.withdraw(tags) } }
+
+  /// Hands over a batch. May be called from any loop.
+  public nonisolated func sendOnLoop(_ batch: [PushRequest]) { onLoop { $0.send(batch) } }
+
+  private nonisolated func onLoop(_ body: @escaping @Sendable (isolated Self) -> Void) {
+    if loop.isCurrent { assumeIsolated(body) } else { loop.execute { self.assumeIsolated(body) } }
+  }
 }
