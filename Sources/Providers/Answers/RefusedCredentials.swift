@@ -3,11 +3,10 @@
 // The circuit decides whether a reason that concerns the lane is true of all its pushes (`LaneCircuit`). A reason that concerns some
 // of them, such as those of one APNs environment, is true for a while after it was last given: nothing says when it has ended.
 
-internal import Providers
-internal import Runtime
+public import Runtime
 
 /// What the answers say of a lane's credentials.
-struct RefusedCredentials {
+public struct RefusedCredentials: Sendable {
   /// How long a reason counts that does not stop the lane.
   static let memory = Nanoseconds.seconds(300)
 
@@ -16,8 +15,13 @@ struct RefusedCredentials {
   private var ofLane: (reason: String, at: Instant)?
   private var ofSome: (reason: String, at: Instant)?
 
+  /// Nothing is known yet.
+  public init() {}
+
+  /// An answer has come.
+  ///
   /// - Parameter concernsLane: whether the answer says something about other tokens.
-  mutating func didHear(_ outcome: PushOutcome, concernsLane: Bool, _ now: Instant) {
+  public mutating func didHear(_ outcome: PushOutcome, concernsLane: Bool, _ now: Instant) {
     switch outcome {
     case .unauthorized(let reason) where concernsLane: ofLane = (reason, now)
     case .unauthorized(let reason), .rejected(let reason):
@@ -30,12 +34,12 @@ struct RefusedCredentials {
   }
 
   /// Nothing is known of the credentials that are used from now on.
-  mutating func forget() { self = RefusedCredentials() }
+  public mutating func forget() { self = RefusedCredentials() }
 
   /// Why they are refused, and whether that concerns every push; nil if they are not.
   ///
   /// - Parameter isWell: whether the lane's circuit is closed.
-  func reason(isWell: Bool, _ now: Instant) -> (text: String, concernsAll: Bool)? {
+  public func reason(isWell: Bool, _ now: Instant) -> (text: String, concernsAll: Bool)? {
     if let ofLane, !isWell || ofLane.at + Self.memory > now { return (ofLane.reason, !isWell) }
     guard let ofSome, ofSome.at + Self.memory > now else { return nil }
     return (ofSome.reason, false)

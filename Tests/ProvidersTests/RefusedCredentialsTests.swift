@@ -1,10 +1,9 @@
 // Tests of what a provider's answers say of a lane's credentials, and for how long.
 
-import Providers
 import Runtime
 import Testing
 
-@testable import Dispatching
+@testable import Providers
 
 @Suite struct RefusedCredentialsTests {
   private let start = Instant(nanoseconds: 1_000_000_000_000)
