@@ -30,17 +30,3 @@ extension Logger.Metadata {
     }
   }
 }
-
-extension Delivery {
-  /// The trace id of its call; nil if the call has none.
-  var traceID: String? {
-    guard let traceparent, traceparent.count >= 35 else { return nil }
-    return String(decoding: traceparent.dropFirst(3).prefix(32), as: UTF8.self)
-  }
-
-  /// The token as `push.delivery_history.device` shows it: its first four and last four characters.
-  var maskedToken: String {
-    let token = String(decoding: token, as: UTF8.self)
-    return token.count > 12 ? "\(token.prefix(4))…\(token.suffix(4))" : "…"
-  }
-}

@@ -77,6 +77,18 @@ public final class Delivery: Sendable {
     deadline - .microseconds(deadlineAtMicroseconds - createdAtMicroseconds)
   }
 
+  /// The trace id of its call; nil if the call has none.
+  public var traceID: String? {
+    guard let traceparent, traceparent.count >= 35 else { return nil }
+    return String(decoding: traceparent.dropFirst(3).prefix(32), as: UTF8.self)
+  }
+
+  /// The token as `push.delivery_history.device` shows it: its first four and last four characters.
+  public var maskedToken: String {
+    let token = String(decoding: token, as: UTF8.self)
+    return token.count > 12 ? "\(token.prefix(4))…\(token.suffix(4))" : "…"
+  }
+
   /// Whether its deadline is more than ten minutes away. No ring's is, so it counts as background of a claim. `push.claim` uses the
   /// same ten minutes (`v_near`), which are the longest ring window (`push.apps.ring_seconds`).
   public func isBackground(_ now: Instant) -> Bool { deadline - now > .seconds(600) }
