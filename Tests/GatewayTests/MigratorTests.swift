@@ -394,6 +394,7 @@ import Testing
       // The CHECKs of release 0.1.0, on tables with rows.
       try await connection.script(
         """
+        select push.register_lane('porteiro', 'fcm');
         insert into push.devices (user_id, app, provider, token) values ('u', 'porteiro', 'fcm', 'device-token-0123456789');
         alter table push.devices drop constraint devices_provider_known,
           add constraint devices_provider_known check (provider in ('apns', 'fcm', 'expo'));

@@ -117,3 +117,28 @@ from (values
   ('default', 'fcm', repeat('long-token', 400), 'development', null, 'accepted'),
   ('default', 'fcm', 'device-token-0123456789', null, null, 'accepted')
 ) d(app, provider, token, environment, platform, want);
+-- An app that no gateway has served, by the table as by the function. A row with the time of an earlier registration is a copy.
+create function pg_temp.refusal(p_statement text) returns text language plpgsql as $$
+declare
+  v_state text;
+  v_message text;
+  v_hint text;
+  v_column text;
+begin
+  execute p_statement;
+  return 'accepted';
+exception when others then
+  get stacked diagnostics v_state = returned_sqlstate, v_message = message_text, v_hint = pg_exception_hint, v_column = column_name;
+  return concat_ws(' | ', v_state, v_message, v_hint, v_column);
+end $$;
+select test.equal('a device of an app that no gateway has served: ' || name, pg_temp.refusal(statement), case when verb is null then 'accepted'
+  else format('22023 | push.devices.app: no gateway has served app strange yet; start one that has it in its configuration, or correct the name | '
+  'The device was not %s. | app', verb) end)
+from (values
+  ('insert', $$insert into push.devices (user_id, app, provider, token) values ('u', 'strange', 'fcm', 'strange-token-0123456789')$$, 'registered'),
+  ('register', $$select push.register_device('u', 'strange', 'fcm', 'strange-token-0123456789')$$, 'registered'),
+  ('update', $$update push.devices set app = 'strange' where app = 'default' and token = 'device-token-0123456789'$$, 'changed'),
+  ('copy', $$insert into push.devices (user_id, app, provider, token, registered_at)
+    values ('u', 'strange', 'fcm', 'strange-token-0123456789', now() - interval '1 hour')$$, null),
+  ('update of the copy', $$update push.devices set locale = 'de' where app = 'strange'$$, null)
+) d(name, statement, verb);

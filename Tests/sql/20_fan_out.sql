@@ -86,6 +86,7 @@ insert into push.devices (user_id, provider, token, platform, voip, enabled, inv
   ('off', 'fcm', 'token-0123456789-off', null, true, false, null, null, null),
   ('gone', 'fcm', 'token-0123456789-gone-1', null, true, true, now(), 'UNREGISTERED', null),
   ('gone', 'expo', 'ExponentPushToken[gone-two]', 'android', true, true, null, null, null);
+select push.register_lane('other', 'fcm') \g /dev/null
 insert into push.devices (user_id, app, provider, token) values ('both', 'other', 'fcm', 'token-0123456789-other-1');
 select test.equal('a user: the best channel of each platform', test.fan_out('["both"]'),
   'apns:ios:sandbox:both:a01 apns:ios:production:both:a02 fcm:android:production:both:f01 fcm:android:production:both:f02');

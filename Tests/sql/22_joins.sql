@@ -20,11 +20,11 @@ create function pg_temp.accept_all(p_gateway int, p_claim int) returns bigint la
     select push.settle(p_gateway, null, array[c.outbox_id], array[c.n], array[p_claim], array[1], array[0]::smallint[], array[200]::smallint[],
       array['x'], array['m'], array['r'], array[clock_timestamp()], array[clock_timestamp()])) s $$;
 select push.register_gateway('joins', '1') as g \gset
+select push.register_lane('default', 'fcm'), push.register_lane('default', 'expo') \g /dev/null
 insert into push.devices (user_id, provider, token, platform) values ('reg', 'fcm', pg_temp.token('r1'), 'android'),
   ('reg', 'fcm', pg_temp.token('r2'), 'android'), ('off', 'fcm', pg_temp.token('of'), 'android');
 update push.devices set enabled = false where user_id = 'off';
 select push.register_app('joins', 60);
-select push.register_lane('default', 'fcm'), push.register_lane('default', 'expo') \g /dev/null
 
 select push.enqueue_call('{"callId": "j", "from": "x"}', jsonb_build_array(pg_temp.entry('a1'))) \g /dev/null
 select test.equal('somebody joins, by token and by user', pg_temp.join('j', jsonb_build_array(pg_temp.entry('b1'), 'reg')), '3 0');

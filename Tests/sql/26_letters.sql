@@ -43,6 +43,7 @@ select test.equal('and is found in capitals', push.drop_device('default', 'apns'
 insert into push.devices (user_id, provider, token) values ('gus', 'fcm', 'fcm-token-aAbBcC-0123456789:x'), ('gus', 'fcm',
   'fcm-token-AABBCC-0123456789:x');
 select test.equal('tokens of others differ by their letters', (select count(*) from push.devices where user_id = 'gus'), 2::bigint);
+select push.register_lane('other', 'apns') \g /dev/null
 insert into push.devices (user_id, app, provider, token) values ('eve', 'other', 'apns', pg_temp.small('a1'));
 select test.equal('and apps have devices of their own', pg_temp.devices('a1'), 'eve:EEA1 eve:eea1');
 select test.equal('a device is switched off by other letters', push.enable_device('default', 'apns', pg_temp.small('a1'), false), true);

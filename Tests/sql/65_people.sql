@@ -107,7 +107,8 @@ insert into push.devices (user_id, provider, token, platform, voip) values ('two
   ('two', 'fcm', 'people-token-0123456789-t02', 'android', true),
   ('two', 'apns', pg_temp.hex('e01'), 'ios', true), ('two', 'fcm', 'people-token-0123456789-t03', 'ios', true),
     ('two', 'expo', 'ExponentPushToken[people-t04]', null, true);
-insert into push.devices (user_id, app, provider, token) values ('two', 'other', 'fcm', 'people-token-0123456789-oth');
+insert into push.devices (user_id, app, provider, token, registered_at)
+  values ('two', 'other', 'fcm', 'people-token-0123456789-oth', now() - interval '1 hour');
 insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 't' || i, 'from', 'x'), '["two"]' from generate_series(1, 4) i;
 select pg_temp.claim_all(:g, 5) \g /dev/null
 select push.answer_call('t1', device => (select id::text from push.devices where token = 'people-token-0123456789-t01')) \g /dev/null

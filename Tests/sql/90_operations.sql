@@ -153,6 +153,7 @@ select test.equal('so does what is ready there', (select message from push.reque
   'invites of a paused lane ring when it is resumed: requeue/fcm');
 select from push.resume_lane('requeue', 'fcm');
 
+select push.register_lane('phones', 'apns') \g /dev/null
 insert into push.devices (user_id, app, provider, token) select 'reg', 'phones', 'apns', repeat(c, 64) from unnest('{c,d,e,f}'::text[]) c;
 insert into push.outbox (app, payload, recipients) values ('phones', '{"callId": "phones", "from": "x"}', '["reg"]');
 select push.claim(:g1, 1, array(select id from push.lane where app = 'phones'), array[9], array['-infinity']::timestamptz[]);

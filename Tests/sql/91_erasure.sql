@@ -455,5 +455,6 @@ select test.equal('an unknown app', pg_temp.error($$select push.erase_user('u', 
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
 select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse')
   + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);
-insert into push.devices (user_id, app, provider, token) values ('u', 'device-only', 'fcm', 'device-only-0123456789');
+insert into push.devices (user_id, app, provider, token, registered_at)
+  values ('u', 'device-only', 'fcm', 'device-only-0123456789', now() - interval '1 day');
 select test.equal('an app with a device', (select bool_and(is_complete) from push.erase_user('u', 'device-only', 60000)), true);

@@ -155,8 +155,9 @@ gone
 
 # --- Locks of other sessions ---
 # Making partitions, which once took such a lock.
-sql -c "insert into push.devices (user_id, app, provider, token, platform) values ('stranger', 'numbers', 'apns', repeat('0', 60) || 'bbb1', 'ios'),
-  ('stranger', 'numbers', 'fcm', 'stranger-token-0123456789', 'ios')" -c "select push.register_lane('numbers', 'apns')" >"$work/out"
+sql -c "select push.register_lane('numbers', 'apns')" -c "insert into push.devices (user_id, app, provider, token, platform) values
+  ('stranger', 'numbers', 'apns', repeat('0', 60) || 'bbb1', 'ios'),
+  ('stranger', 'numbers', 'fcm', 'stranger-token-0123456789', 'ios')" >"$work/out"
 sql -c "insert into push.outbox (app, payload, recipients) values ('numbers', '{\"callId\": \"stranger\", \"from\": \"x\"}', '[\"stranger\"]')"
 one "select count(pg_advisory_lock(7781, k)) from generate_series(0, 100) k; select count(pg_advisory_lock(k)) from generate_series(0, 100) k;
   select count(pg_advisory_lock(hashint8extended(id, 7782))) from push.outbox where call_id = 'stranger';" >"$work/out"

@@ -26,7 +26,7 @@ $$;
 drop function if exists push.find_call(text, text), push.void_unsent(bigint[], boolean), push.put_away(int), push.take_job(int),
   push.refuse(text, text), push.refuse(text, text, text), push.has_room(text, bigint[], boolean, boolean), push.use_quota(text[], bigint[]),
   push.accept(text, text, text, jsonb, jsonb, int, text), push.settled(int, bigint[], int[]), push.add_counts(jsonb, text, bigint, bigint),
-  push.mask_user(jsonb, text),
+  push.mask_user(jsonb, text), push.device_fault(text, text, text, text, text, text, text),
   push.hand_over(bigint, text), push.finish_erasures(int), push.erase_from_call(bigint, text, jsonb, bigint[]),
   push.register_app(text, int, int, boolean, text[], text, boolean), push.call_fault(text, text, text, jsonb, jsonb, int),
   push.report_lanes(int, smallint[], int[], int[], int[], text[], int[], int[]),

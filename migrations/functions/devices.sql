@@ -4,7 +4,7 @@
 
 -- The environment and the platform are checked as they are stored: push.check_device fills them in.
 create or replace function push.device_fault(
-  p_user_id text, p_app text, p_provider text, p_token text, p_environment text, p_platform text, p_locale text
+  p_user_id text, p_app text, p_provider text, p_token text, p_environment text, p_platform text, p_locale text, p_is_served boolean
 ) returns text language sql immutable parallel safe as $$
   select 'push.devices.' || case
     when p_user_id is null or length(p_user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
@@ -16,16 +16,20 @@ create or replace function push.device_fault(
     when p_provider = 'webpush' and p_platform <> 'web' then 'platform: must be web, or null, with provider webpush'
     when p_provider <> 'webpush' and p_platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
     when length(p_locale) > 64 then 'locale: must have at most 64 characters'
+    when not p_is_served then format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)
   end
 $$;
-comment on function push.device_fault is 'the fault of a row of push.devices; null: none';
+comment on function push.device_fault is 'the fault of a row of push.devices; null: none. p_is_served: whether a gateway has served the app';
 
 create or replace function push.check_device() returns trigger language plpgsql as $$
 declare
+  -- A new row with the time of an earlier registration is a copy: a backup is restored, or a shard gets the devices of another. Apart from
+  -- the check of the row, which would otherwise be planned anew for each.
+  v_is_served constant boolean := case tg_op when 'INSERT' then new.registered_at < now() else new.app = old.app end
+    or exists (select from push.lane l where l.app = new.app);
   v_fault text;
 begin
-  new.environment := case new.environment when 'development' then 'sandbox'
-    else coalesce(new.environment, 'production') end;
+  new.environment := case new.environment when 'development' then 'sandbox' else coalesce(new.environment, 'production') end;
   if new.provider = 'webpush' then
     -- The browser's PushSubscription becomes one text, which the unique index can compare.
     new.token := coalesce(push.webpush_token(new.token), new.token);
@@ -34,10 +38,11 @@ begin
     -- One in both capitals and small letters would not be found (push.token_digests).
     new.token := lower(new.token);
   end if;
-  v_fault := push.device_fault(new.user_id, new.app, new.provider, new.token, new.environment, new.platform, new.locale);
+  v_fault := push.device_fault(new.user_id, new.app, new.provider, new.token, new.environment, new.platform, new.locale, v_is_served);
   if v_fault is not null then
-    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
-      schema = 'push', table = 'devices', column = substring(v_fault from '^push.devices.([a-z_]+)');
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault, schema = 'push', table = 'devices',
+      hint = format('The device was not %s.', case tg_op when 'INSERT' then 'registered' else 'changed' end),
+      column = substring(v_fault from '^push.devices.([a-z_]+)');
   end if;
   return new;
 end
@@ -114,16 +119,15 @@ create or replace function push.register_device(
 language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_token constant text := push.channel_token(register_device.provider, register_device.token);
-  v_fault text;
+  v_token     constant text := push.channel_token(register_device.provider, register_device.token);
+  v_is_served constant boolean := exists (select from push.lane l where l.app = register_device.app);
+  v_fault     text;
 begin
   perform push.refuse_app(register_device.app);
   -- Not by the trigger: the context of its error would quote the INSERT.
-  v_fault := coalesce(push.device_fault(register_device.user_id, register_device.app, register_device.provider, v_token,
-      case when register_device.environment = 'development' then 'sandbox' else register_device.environment end, register_device.platform,
-      register_device.locale),
-    case when (select true from push.lane l where l.app = register_device.app limit 1) is null then format('push.devices.app: no gateway '
-      'has served app %s yet; start one that has it in its configuration, or correct the name', register_device.app) end);
+  v_fault := push.device_fault(register_device.user_id, register_device.app, register_device.provider, v_token,
+    case when register_device.environment = 'development' then 'sandbox' else register_device.environment end, register_device.platform,
+    register_device.locale, v_is_served);
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'The device was not registered.',
       schema = 'push', table = 'devices', column = substring(v_fault from '^push.devices.([a-z_]+)');
@@ -141,8 +145,7 @@ begin
   end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
-      register_device.environment, register_device.platform, register_device.locale,
-      coalesce(register_device.voip, true))
+      register_device.environment, register_device.platform, register_device.locale, coalesce(register_device.voip, true))
     on conflict (sha256(token::bytea), app, provider) do update set
       user_id = excluded.user_id, environment = excluded.environment, voip = excluded.voip,
       platform = coalesce(excluded.platform, d.platform), locale = coalesce(excluded.locale, d.locale),
@@ -162,8 +165,7 @@ create or replace function push.enable_device(app text, provider text, token tex
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   update push.devices d set enabled = coalesce(enable_device.enabled, true)
-    where sha256(d.token::bytea) = any (
-        push.token_digests(enable_device.provider, push.channel_token(enable_device.provider, enable_device.token)))
+    where sha256(d.token::bytea) = any (push.token_digests(enable_device.provider, push.channel_token(enable_device.provider, enable_device.token)))
       and d.app = enable_device.app and d.provider = enable_device.provider and push.is_own(enable_device.app);
   return found;
 end
@@ -175,8 +177,7 @@ create or replace function push.drop_device(app text, provider text, token text)
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   delete from push.devices d
-    where sha256(d.token::bytea) = any (
-        push.token_digests(drop_device.provider, push.channel_token(drop_device.provider, drop_device.token)))
+    where sha256(d.token::bytea) = any (push.token_digests(drop_device.provider, push.channel_token(drop_device.provider, drop_device.token)))
       and d.app = drop_device.app and d.provider = drop_device.provider and push.is_own(drop_device.app);
   return found;
 end
