@@ -56,7 +56,8 @@ package struct DatabaseOptions: ParsableArguments {
   package func databases() throws(CommandFailure) -> [GatewayConfiguration.Database] {
     let all: [GatewayConfiguration.Database]
     do throws(ConfigurationError) {
-      all = try GatewayConfiguration.loadDatabases(file: configuration.file, environment: configuration.environment)
+      all = try GatewayConfiguration.loadDatabases(
+        file: configuration.file, mustBeReadable: configuration.config != nil, environment: configuration.environment)
     } catch {
       throw CommandFailure(error)
     }

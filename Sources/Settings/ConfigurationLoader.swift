@@ -48,10 +48,15 @@ extension GatewayConfiguration {
 
   /// Reads only the databases, for commands that need nothing else. With `DATABASE_URL` set, no file is needed, and its database
   /// is the only one.
+  ///
+  /// - Parameter mustBeReadable: whether the file is read even so. One that was given for this command should not be ignored.
   package static func loadDatabases(
-    file: String?, environment: [String: String]
+    file: String?, mustBeReadable: Bool = false, environment: [String: String]
   ) throws(ConfigurationError) -> [Database] {
-    if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil { return [Database(url: url)] }
+    if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil {
+      if mustBeReadable { _ = try text(file) }
+      return [Database(url: url)]
+    }
     var reader = try reader(file, environment)
     checkPrivacy(of: file, &reader)
     let databases = databases(&reader, environment)
@@ -365,17 +370,19 @@ extension GatewayConfiguration {
 
   // MARK: - The file
 
-  private static func reader(
-    _ file: String?, _ environment: [String: String]
-  ) throws(ConfigurationError) -> ConfigurationReader {
-    let yaml: String?
+  private static func text(_ file: String?) throws(ConfigurationError) -> String? {
     do throws(ConfigurationYAML.Fault) {
-      yaml = try file.map(ConfigurationYAML.text)
+      return try file.map(ConfigurationYAML.text)
     } catch {
       let problem = ConfigurationProblem(origin: .file(line: error.line), path: "", message: error.message)
       throw ConfigurationError(file: file, problems: [problem])
     }
-    let source = ConfigurationSource(yaml: yaml, environment: environment)
+  }
+
+  private static func reader(
+    _ file: String?, _ environment: [String: String]
+  ) throws(ConfigurationError) -> ConfigurationReader {
+    let source = ConfigurationSource(yaml: try text(file), environment: environment)
     guard source.isReadable else { throw ConfigurationError(file: file, problems: source.problems) }
     return ConfigurationReader(source, folder: file.map(folder) ?? "")
   }

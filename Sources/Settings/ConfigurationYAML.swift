@@ -21,7 +21,8 @@ enum ConfigurationYAML {
     let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else {
       let reason = unsafe String(cString: strerror(errno))
-      throw Fault(message: errno == ENOENT ? "there is no such file" : "cannot be read (\(reason))")
+      let remedy = path.hasPrefix("~") ? "; ~ was not expanded, write the absolute path" : ""
+      throw Fault(message: errno == ENOENT ? "there is no such file\(remedy)" : "cannot be read (\(reason))")
     }
     defer { close(descriptor) }
     var status = stat()

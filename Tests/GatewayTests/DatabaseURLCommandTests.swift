@@ -49,6 +49,21 @@ import Testing
     #expect(unanswered.status == 1 && unanswered.errors.contains("cannot reach the database: "), "\(unanswered)")
   }
 
+  @Test(arguments: [
+    ["status"], ["migrate", "--check"], ["enqueue", "-"], ["timeline", "x"], ["ring", "--app", "a", "--user", "u"],
+  ])
+  func `a configuration file that was given must be there, although DATABASE_URL is set`(command: [String]) async throws
+  {
+    let nowhere = "postgres://push@127.0.0.1:1/push?connect_timeout=1"
+    let given = try await OperationsFixture.run(nowhere, command + ["--config", "/nonexistent/gateway.yaml"])
+    #expect(
+      given.status == 78 && given.errors == "Error: /nonexistent/gateway.yaml: there is no such file\n", "\(given)")
+    // The file of a service, which an operator may not read.
+    let found = try await OperationsFixture.run(
+      nowhere, command, environment: ["PUSH_GATEWAY_CONFIG": "/nonexistent/gateway.yaml"])
+    #expect(found.status == 1 && found.errors.contains("cannot reach the database: "), "\(found)")
+  }
+
   @Test(arguments: mistyped)
   func `a mistyped database URL is refused with 78, and no part of the password is printed`(url: String) async throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: "mistyped-\(UUID().uuidString)").path()

@@ -173,6 +173,31 @@ import Testing
     #expect(throws: ConfigurationError.self) { try GatewayConfiguration.loadDatabases(file: nil, environment: [:]) }
   }
 
+  @Test(
+    arguments: [
+      ("gateway.yaml", nil), ("none.yaml", "there is no such file"), ("", "is a directory, not a file"),
+      ("~/none.yaml", "there is no such file; ~ was not expanded, write the absolute path"),
+    ] as [(String, String?)])
+  func `with DATABASE_URL, a file that must be readable is read, and another one is not`(name: String, fault: String?)
+    throws
+  {
+    try folder.write("database: postgres://c/d\n", to: "gateway.yaml")
+    let file = name.hasPrefix("~") ? name : "\(folder.path)/\(name)"
+    let environment = ["DATABASE_URL": "postgres://a/b"]
+    let read = { (mustBeReadable: Bool) in
+      try GatewayConfiguration.loadDatabases(
+        file: file, mustBeReadable: mustBeReadable, environment: environment
+      ).map(\.url)
+    }
+    #expect(try read(false) == ["postgres://a/b"])
+    guard let fault else {
+      #expect(try read(true) == ["postgres://a/b"])
+      return
+    }
+    let error = #expect(throws: ConfigurationError.self) { try read(true) }
+    #expect(error?.description == "\(file): \(fault)")
+  }
+
   @Test(arguments: [("intercom", 2), ("telnyx", 2), ("twilio", 0), ("enclosure", 0), ("commeazy", 0)])
   func `invites are hedged by default for dialects whose phones show one call for two pushes`(
     dialect: String, percent: Int

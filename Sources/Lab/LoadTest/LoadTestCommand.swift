@@ -327,7 +327,8 @@ struct LoadTestCommand: AsyncParsableCommand {
       if let database {
         [GatewayConfiguration.Database(url: database)]
       } else {
-        try GatewayConfiguration.loadDatabases(file: source.path, environment: source.environment)
+        try GatewayConfiguration.loadDatabases(
+          file: source.path, mustBeReadable: configuration.config != nil, environment: source.environment)
       }
     guard databases.count == 1 else {
       throw ValidationError("there are several databases: give the URL of the one to load with --database")
