@@ -112,12 +112,26 @@ import Testing
         file,
       ])
     #expect(expo.status == 0 && expo.output.contains("/--/api/v2/push/send\n"), "\(expo.errors)")
+    // As the browser gives it.
+    let subscription = try String(contentsOfFile: simulators.material.webPushSubscriptionFile, encoding: .utf8)
+    let keys = try #require(subscription.firstMatch(of: /"auth":"([^"]+)","p256dh":"([^"]+)"/))
+    for provider in [[], ["--provider", "webpush"]] {
+      let browser = try await OperationsFixture.run(
+        nowhere, ["ring", "--app", "porteiro", "--token", subscription, "--dry-run", "--config", file] + provider)
+      #expect(browser.status == 0 && browser.output.contains("(encrypted when it is sent)\n"), "\(browser.errors)")
+      for secret in [keys.output.1, keys.output.2] { #expect(!browser.output.contains(secret)) }
+    }
+    let unknown = try await OperationsFixture.run(
+      nowhere, ["ring", "--app", "portero", "--token", Self.voip, "--dry-run", "--config", file])
+    #expect(unknown.status == 1 && unknown.output.isEmpty, "\(unknown)")
+    #expect(unknown.errors.hasPrefix("Error: the configuration has no app portero, but porteiro"), "\(unknown)")
   }
 
   @Test func `a token of another form is refused with its provider, and so is one that lost a digit`() async throws {
     let nowhere = "postgres://push@127.0.0.1:1/push"
     for (token, says) in [
       ("c0ffee", "a token of apns"), (String(Self.voip.dropLast()), "a token of apns"), ("?", "a token of fcm"),
+      (#"{"endpoint": "https://push.example/a"}"#, "the browser's JSON, with endpoint, keys.auth and keys.p256dh"),
     ] {
       let run = try await OperationsFixture.run(nowhere, ["ring", "--app", "porteiro", "--token", token])
       #expect(run.status == 64 && run.errors.contains(says) && run.errors.contains("--provider"), "\(run.errors)")
@@ -152,7 +166,14 @@ import Testing
         select push.register_device('ana', 'porteiro', 'fcm', '\(Self.token)');
         update push.devices set enabled = false;
         """)
-      #expect(try await refusal("--app", "porteiro", "--user", "ana", "--wait").contains("NotificationsDisabled"))
+      #expect(
+        try await refusal("--app", "porteiro", "--user", "ana", "--wait").contains(
+          "nothing would ring for user ana of app porteiro, and nothing was enqueued: NotificationsDisabled: "))
+      try await database.execute(
+        "select push.register_device('bea', 'porteiro', 'apns', '\(Self.voip)', voip => false)")
+      #expect(
+        try await refusal("--app", "porteiro", "--user", "bea").contains(
+          "nothing would ring for user bea of app porteiro, and nothing was enqueued: NoDevice: "))
       try await database.execute("update push.gateways set heartbeat_at = now() - interval '1 hour'")
       #expect(
         try await refusal("--app", "porteiro", "--token", Self.token, "--wait").contains(
@@ -161,16 +182,25 @@ import Testing
     }
   }
 
-  private static let wrong: [[String]] = [
-    [], ["--user", "u", "--token", token], ["--user", "u", "--provider", "fcm"], ["--token", "short"],
-    ["--token", "zz", "--provider", "apns"], ["--token", token, "--provider", "webpush"],
-    ["--token", token, "--wait", "--dry-run"], ["--user", "u", "--payload", "[]"],
-    ["--user", "u", "--ring-seconds", "0"],
+  private static let wrong: [(arguments: [String], says: String)] = [
+    ([], "name the phone with --user or with --token"),
+    (["--user", "u", "--token", token], "give --user or --token, not both"),
+    (["--user", ""], "--user is empty"), (["--app", "", "--user", "u"], "--app is empty"),
+    (["--user", "u", "--provider", "fcm"], "describe a --token"), (["--token", "short"], "a token of fcm"),
+    (["--token", "zz", "--provider", "apns"], "a token of apns"),
+    (["--token", token, "--provider", "webpush"], "subscription"),
+    (["--token", token, "--platform", "web"], "Please provide one of 'ios' and 'android'"),
+    (["--token", token, "--provider", "gcm"], "Please provide one of 'apns', 'fcm', 'expo' or 'webpush'"),
+    (["--token", token, "--wait", "--dry-run"], "--dry-run sends nothing"),
+    (["--user", "u", "--payload", "[]"], "--payload must be a JSON object"),
+    (["--user", "u", "--ring-seconds", "0"], "--ring-seconds must be from 1 to 600"),
   ]
 
-  @Test(arguments: wrong) func `wrong usage is 64, and a token is never repeated`(arguments: [String]) async throws {
+  @Test(arguments: wrong) func `wrong usage is 64 and says what is wrong, and a token is never repeated`(
+    arguments: [String], says: String
+  ) async throws {
     let run = try await OperationsFixture.run("postgres://push@127.0.0.1:1/push", ["ring", "--app", "a"] + arguments)
-    #expect(run.status == 64 && !run.errors.contains(Self.token))
+    #expect(run.status == 64 && run.errors.contains(says) && !run.errors.contains(Self.token), "\(run.errors)")
   }
 
   @Test func `a configuration without the app, or a missing one, is told before anything rings`() async throws {

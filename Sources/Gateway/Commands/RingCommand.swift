@@ -46,7 +46,8 @@ struct RingCommand: AsyncParsableCommand {
 
   @Option(
     help:
-      "A device token, of a phone that need not be registered. For web push, the subscription as push.devices has it.")
+      "A token of a phone, registered or not. For web push, the browser's subscription: JSON, or as push.devices has it."
+  )
   var token: String?
 
   @Option(help: "The token's provider: \(ProviderKind.names()). Default: what its form says.")
@@ -82,7 +83,13 @@ struct RingCommand: AsyncParsableCommand {
   @OptionGroup var database: DatabaseOptions
 
   func validate() throws {
-    guard (user == nil) != (token == nil) else { throw ValidationError("name the phone with --user or with --token") }
+    if user != nil, token != nil {
+      throw ValidationError(
+        "give --user or --token, not both: --user rings the devices that are registered for a user, --token one phone")
+    }
+    guard user != nil || token != nil else { throw ValidationError("name the phone with --user or with --token") }
+    guard user != "" else { throw ValidationError("--user is empty: give the user id of the registered devices") }
+    guard !app.isEmpty else { throw ValidationError("--app is empty: give the name of an app of the configuration") }
     if token == nil, provider != nil || platform != nil || sandbox || locale != nil {
       throw ValidationError("--provider, --platform, --sandbox and --locale describe a --token")
     }
@@ -128,7 +135,7 @@ struct RingCommand: AsyncParsableCommand {
     }
     let connection = try await database.connect(as: "ring")
     do {
-      try await ring(RingDatabase(connection: connection, app: app), preview)
+      try await ring(RingDatabase(connection: connection, app: app, user: user), preview)
       await connection.close()
     } catch {
       await connection.close()
@@ -138,7 +145,7 @@ struct RingCommand: AsyncParsableCommand {
   }
 
   private func ring(_ database: RingDatabase, _ preview: RingPreview?) async throws {
-    try await database.check(user: user, needsGateway: !dryRun)
+    try await database.check(needsGateway: !dryRun)
     let callID = try await database.newCallID()
     let entry = device?.recipient ?? RingDevice.recipient(user: user ?? "")
     let call = try await database.enqueue(

@@ -52,9 +52,11 @@ enum RingEnding: Int32 {
 struct RingDatabase {
   let connection: PostgresConnection
   let app: String
+  /// Nil if one phone is rung, by its token.
+  let user: String?
 
   /// - Throws: `CommandFailure` if nothing could ring: no such app, no device of the user, or no gateway.
-  func check(user: String?, needsGateway: Bool) async throws {
+  func check(needsGateway: Bool) async throws {
     var parameters = PostgresParameters()
     parameters.append(app)
     parameters.append(user)
@@ -66,8 +68,9 @@ struct RingDatabase {
       )
     }
     if let user, !found.bool(0, 2) {
+      let literal = user.replacing("'", with: "''")
       throw CommandFailure(
-        "app \(app) has no device of user \(user): register one, select push.register_device('\(user)', '\(app)', 'fcm', 'TOKEN'), or name "
+        "app \(app) has no device of user \(user): register one, select push.register_device('\(literal)', '\(app)', 'fcm', 'TOKEN'), or name "
           + "the phone with --token")
     }
     if needsGateway, !found.bool(0, 3) {
@@ -107,7 +110,8 @@ struct RingDatabase {
     guard rows.rowCount > 0 else {
       let skipped = try await connection.query(Self.skipped, call)
       let reasons = (0..<skipped.rowCount).map { skipped.text($0, 0) }.joined(separator: "; ")
-      throw CommandFailure("nothing would ring, and nothing was enqueued: \(reasons)")
+      let whose = user.map { " for user \($0) of app \(app)" } ?? ""
+      throw CommandFailure("nothing would ring\(whose), and nothing was enqueued: \(reasons)")
     }
     let deliveries = (0..<rows.rowCount).map { row in
       RingDelivery(

@@ -1,6 +1,7 @@
 // The device that `push-gateway ring --token` rings.
 
 import ArgumentParser
+import Foundation
 import HTTPSurface
 import Providers
 import PushModel
@@ -8,7 +9,7 @@ import Queue
 import Runtime
 
 struct RingDevice {
-  enum Platform: String, ExpressibleByArgument { case ios, android }
+  enum Platform: String, CaseIterable, ExpressibleByArgument { case ios, android }
 
   let token: String
   let provider: ProviderKind
@@ -17,7 +18,8 @@ struct RingDevice {
   let locale: String?
 
   /// - Parameter provider: nil: what the form of the token says.
-  init(token: String, _ provider: ProviderKind?, _ platform: Platform?, isSandbox: Bool, locale: String?) {
+  init(token given: String, _ provider: ProviderKind?, _ platform: Platform?, isSandbox: Bool, locale: String?) {
+    let token = Self.canonical(given)
     self.token = token
     self.provider = provider ?? Self.provider(of: token)
     self.platform = platform
@@ -25,10 +27,25 @@ struct RingDevice {
     self.locale = locale
   }
 
+  /// The JSON of a browser's `PushSubscription` in the form of `push.webpush_token`; any other text unchanged.
+  private static func canonical(_ text: String) -> String {
+    guard let object = try? JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any] else { return text }
+    let keys = object["keys"] as? [String: Any] ?? object
+    guard let endpoint = object["endpoint"] as? String, let auth = keys["auth"] as? String,
+      let point = keys["p256dh"] as? String
+    else { return text }
+    let inBase64URL = { (key: String) in
+      key.replacing("+", with: "-").replacing("/", with: "_").prefix { $0 != "=" }
+    }
+    return "\(endpoint)#auth=\(inBase64URL(auth))&p256dh=\(inBase64URL(point))"
+  }
+
+  private static func isJSON(_ token: String) -> Bool { token.first { !$0.isWhitespace } == "{" }
+
   private static func provider(of token: String) -> ProviderKind {
     // A token of FCM always has other characters, too.
     if !token.isEmpty, token.allSatisfy(\.isHexDigit) { return .apns }
-    if token.hasPrefix("https://") { return .webpush }
+    if token.hasPrefix("https://") || isJSON(token) { return .webpush }
     return hasExpoForm(token) ? .expo : .fcm
   }
 
@@ -45,6 +62,8 @@ struct RingDevice {
       "a token of fcm has 20 to 4096 letters, digits and characters of _:%.-"
     case .expo where !Self.hasExpoForm(token) || token.utf8.count > 256:
       "a token of expo is ExponentPushToken[…], with at most 256 characters"
+    case .webpush where Self.isJSON(token):
+      "a subscription of webpush is the browser's JSON, with endpoint, keys.auth and keys.p256dh"
     case .webpush: subscriptionFault?.description
     default: nil
     }
