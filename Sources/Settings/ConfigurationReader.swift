@@ -146,7 +146,7 @@ struct ConfigurationReader {
       let reason = unsafe String(cString: strerror(errno))
       let shown =
         Self.isFileName(setting.text) ? name : "with this name (not shown, because it may be the secret itself)"
-      note(path, "cannot read the file \(shown): \(reason)")
+      note(path, Self.unexpanded(setting.text) ?? "cannot read the file \(shown): \(reason)")
       return nil
     }
     defer { close(descriptor) }
@@ -156,6 +156,19 @@ struct ConfigurationReader {
       return nil
     }
     return name
+  }
+
+  /// The fault of a file name with `~` or a variable, which a shell would have replaced; nil if it has none. Like `isFileName`, it shows
+  /// no text that may be a secret.
+  private static func unexpanded(_ text: String) -> String? {
+    for mark in ["~/", "$HOME/", "${HOME}/"] where text.hasPrefix(mark) {
+      let rest = "/" + text.dropFirst(mark.count)
+      guard isFileName(rest) else { return nil }
+      let home = FileManager.default.homeDirectoryForCurrentUser.path
+      return "\(mark.dropLast()) is not expanded here: write the absolute path, such as \(home)\(rest)"
+    }
+    guard text.contains("$"), isFileName(text.filter { !"${}".contains($0) }) else { return nil }
+    return "variables are not expanded here: write the absolute path"
   }
 
   /// Whether a text is clearly a file name. A common mistake is to put a key or token where its file's name belongs.

@@ -110,6 +110,15 @@ enum FCMTestAccount {
     (#"{"installed": {}}"#, "is an OAuth client: expected the JSON key"),
     ("-----BEGIN PRIVATE KEY-----", "is a key in PEM form: expected the JSON key"),
     ("<plist>", "is XML or HTML: expected the JSON key"),
+    (
+      "AAAAsecret01:APA91bsecret\n",
+      "is a server key of the legacy FCM API, which Google has turned off: expected the JSON key"
+    ),
+    (#""AAAAsecret01:APA91bsecret""#, "is a server key of the legacy FCM API, which Google has turned off"),
+    ("AIzasecret", "is an API key, which sends no messages: expected the JSON key"),
+    ("ya29.secret", "is an access token, which expires within an hour: expected the JSON key"),
+    (" ewogICJ0eXBlIjog", "is base64 (base64 -d decodes it): expected the JSON key"),
+    ("eyJ0eXBlIjog", "is base64 (base64 -d decodes it): expected the JSON key"),
     (#"{"type": "authorized_user"}"#, "field type is not \"service_account\": expected the JSON key"),
   ])
   func `another file than a service account is named`(text: String, says: String) {
@@ -117,6 +126,7 @@ enum FCMTestAccount {
       _ = try FCMServiceAccount(json: Array(text.utf8), path: "x")
     }
     #expect(error?.description.hasPrefix("service account file x: " + says) == true, "\(error?.description ?? "")")
+    #expect(error?.description.contains("secret") == false)
   }
 
   @Test func `a file that is no JSON object is refused`() {

@@ -122,6 +122,10 @@ import Testing
       ("SSH", key.replacing("PRIVATE", with: "OPENSSH PRIVATE"), "is a private key for SSH: expected"),
       ("SSH, public", "ssh-ed25519 AAAAC3 me@host", "is a public key for SSH: expected"),
       ("JSON", #"{"type": "service_account"}"#, "is JSON (a service account's belongs to fcm.service_account_file)"),
+      (
+        "a service account", #"{"private_key": ""# + key.replacing("\n", with: #"\n"#) + #""}"#,
+        "is JSON (a service account's belongs to fcm.service_account_file)"
+      ),
       ("a web page", "<html>", "is XML or HTML"),
       ("nothing", "", "is empty: expected a private key"), ("blanks", " \n", "is empty: expected a private key"),
       ("a word", "hello", "holds no private key in PEM form: expected"),

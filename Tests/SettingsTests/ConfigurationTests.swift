@@ -296,6 +296,8 @@ import Testing
   private static func with(_ line: String) -> String { "\(minimal)\n\(line)" }
   private static func app(_ text: String) -> String { "database: postgres://db/x\napps:\n  a:\n    \(text)\n" }
 
+  private static let home = FileManager.default.homeDirectoryForCurrentUser.path
+
   private static let faults: [(yaml: String, message: String)] = [
     // Unknown keys.
     (with("databse: postgres://db/x"), "gateway.yaml:5: databse: unknown key; did you mean database?"),
@@ -502,6 +504,26 @@ import Testing
       "gateway.yaml:5: tls.ca_file: cannot read the file no.pem: No such file or directory"
     ),
     (with("tls: { ca_file: . }"), "gateway.yaml:5: tls.ca_file: . is a directory, not a file"),
+    (
+      with("tls: { ca_file: ~/keys/ca.pem }"),
+      "gateway.yaml:5: tls.ca_file: ~ is not expanded here: write the absolute path, such as \(home)/keys/ca.pem"
+    ),
+    (
+      with("tls: { ca_file: $HOME/ca.pem }"),
+      "gateway.yaml:5: tls.ca_file: $HOME is not expanded here: write the absolute path, such as \(home)/ca.pem"
+    ),
+    (
+      app("apns: { team_id: T, key_id: K, key_file: \"${HOME}/key.p8\", topic: t }"),
+      "gateway.yaml:4: apps.a.apns.key_file: ${HOME} is not expanded here: write the absolute path, such as \(home)/key.p8"
+    ),
+    (
+      with("tls: { ca_file: \"/etc/${NAME}/ca.pem\" }"),
+      "gateway.yaml:5: tls.ca_file: variables are not expanded here: write the absolute path"
+    ),
+    (
+      with("dashboard: { ops_key_file: \"~/a secret\" }"),
+      "gateway.yaml:5: dashboard.ops_key_file: cannot read the file with this name (not shown, because it may be the secret itself): No such file or directory"
+    ),
     (
       with("dashboard: { ops_key_file: 0123456789abcdef0123456789abcdef }"),
       "gateway.yaml:5: dashboard.ops_key_file: cannot read the file with this name (not shown, because it may be the secret itself): No such file or directory"

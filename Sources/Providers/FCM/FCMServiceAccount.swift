@@ -47,6 +47,9 @@ public struct FCMServiceAccount: Sendable {
 
   /// - Parameter path: where the text came from, for error messages.
   public init(json text: [UInt8], path: String) throws(FCMServiceAccountError) {
+    if let kind = Self.kind(ofOther: String(decoding: text.prefix(4096), as: UTF8.self)) {
+      throw FCMServiceAccountError(.otherFile(kind), path: path)
+    }
     let json: JSONScanner
     do { json = try JSONScanner(text) } catch {
       throw FCMServiceAccountError(.notJSON(error, begins: text.first), path: path)
@@ -88,6 +91,18 @@ public struct FCMServiceAccount: Sendable {
   private static func kind(ofOther json: JSONScanner) -> String? {
     if json.member("project_info") != nil { return "google-services.json, which belongs into the Android app" }
     if json.member("web") != nil || json.member("installed") != nil { return "an OAuth client" }
+    return nil
+  }
+
+  /// Which other credential of Google's, or form of the file, a text is; nil: none that is known.
+  private static func kind(ofOther text: String) -> String? {
+    let word = text.drop { $0.isWhitespace || $0 == "\"" }
+    if word.hasPrefix("AAAA"), word.contains(":APA91") {
+      return "a server key of the legacy FCM API, which Google has turned off"
+    }
+    if word.hasPrefix("AIza") { return "an API key, which sends no messages" }
+    if word.hasPrefix("ya29.") { return "an access token, which expires within an hour" }
+    if word.hasPrefix("ewo") || word.hasPrefix("eyJ") { return "base64 (base64 -d decodes it)" }
     return nil
   }
 

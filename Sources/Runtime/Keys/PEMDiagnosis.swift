@@ -29,7 +29,9 @@ public enum PEMDiagnosis {
     }
     if bytes.first == 0x30, let kind = kind(ofDER: bytes) { return kind + form }
     let text = String(decoding: bytes, as: UTF8.self)
-    guard text.contains(where: { !$0.isWhitespace }) else { return "is empty" + form }
+    guard let first = text.first(where: { !$0.isWhitespace }) else { return "is empty" + form }
+    // A service account's has a key in PEM form in it.
+    if first == "{" { return kind(ofText: text, expected) + form }
     let labels = text.split(separator: "-----BEGIN ").dropFirst(text.hasPrefix("-----BEGIN ") ? 0 : 1)
       .compactMap { $0.contains("-----") ? $0.prefix { $0 != "-" } : nil }
     if labels.contains(where: expected.matches) { return fault(inLinesOf: text, expected) }
