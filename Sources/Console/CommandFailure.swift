@@ -36,6 +36,8 @@ package struct CommandFailure: Error, CustomStringConvertible {
   private static func text(_ error: PostgresError, _ role: String) -> String {
     switch error.code {
     case .connectionFailed where error.refusal != nil: "the database refuses the connection: \(error.description)"
+    case .connectionFailed where error.remedyOfTLS != nil:
+      "no TLS with the database: \(error.message). \(error.remedyOfTLS ?? "")"
     case .connectionFailed:
       "cannot reach the database: \(error.message). Check that it is running, and DATABASE_URL (or the key database of the configuration)"
     case .connectionLost: "\(error.message): try again"

@@ -49,6 +49,17 @@ import Testing
     #expect(unanswered.status == 1 && unanswered.errors.contains("cannot reach the database: "), "\(unanswered)")
   }
 
+  @Test func `a server without TLS is told apart from one that does not answer`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let place = try #require(database.url.split(separator: "@").last?.split(separator: "/").first)
+      let port = try #require(place.split(separator: ":").last)
+      let url = "postgres://push@127.0.0.1:\(port)/\(database.name)?sslmode=require&gssencmode=disable"
+      let run = try await OperationsFixture.run(url, ["status"])
+      #expect(run.status == 1 && run.errors.hasPrefix("Error: no TLS with the database: "), "\(run)")
+      #expect(run.errors.contains("The server does not offer TLS, which sslmode requires"), "\(run)")
+    }
+  }
+
   @Test(arguments: [
     ["status"], ["migrate", "--check"], ["enqueue", "-"], ["timeline", "x"], ["ring", "--app", "a", "--user", "u"],
   ])

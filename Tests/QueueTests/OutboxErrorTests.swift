@@ -22,6 +22,25 @@ struct OutboxErrorTests {
     #expect(OutboxError(PostgresError(.server(sqlState: state), "m")).code == code)
   }
 
+  @Test(
+    "a server without TLS, and one whose certificate is not trusted, are told from one that is not reached",
+    arguments: [
+      ("server does not support SSL, but SSL was required", "The server does not offer TLS"),
+      (#"root certificate file "/root.crt" does not exist"#, "Correct sslmode and sslrootcert in the URL"),
+      ("SSL error: certificate verify failed", "Correct sslmode and sslrootcert in the URL"),
+      (#"server certificate for "a" does not match host name "b""#, "Correct sslmode and sslrootcert in the URL"),
+      ("Connection refused", nil), ("timeout expired", nil),
+    ] as [(String, String?)])
+  func withoutTLS(_ reason: String, _ remedy: String?) {
+    let message = #"connection to server at "127.0.0.1", port 5432 failed: \#(reason)"#
+    let found = PostgresError(.connectionFailed, message).remedyOfTLS
+    #expect((found == nil) == (remedy == nil) && found?.hasPrefix(remedy ?? "") != false)
+    #expect(PostgresError(.connectionLost, message).remedyOfTLS == nil)
+    var refused = PostgresError(.connectionFailed, message)
+    refused.refusal = "28000"
+    #expect(refused.remedyOfTLS == nil)
+  }
+
   @Test("a missing connection is not reported as a broken one")
   func connections() {
     #expect(OutboxError(PostgresError(.connectionFailed, "m")).code == .unavailable)

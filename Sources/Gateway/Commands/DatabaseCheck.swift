@@ -139,13 +139,13 @@ struct DatabaseCheck {
 
   private static func finding(_ error: PostgresError) -> ConnectCheck.Finding {
     if case .server(let state) = error.code, sharedSessionStates.contains(state) { return .refused }
-    if error.isTransient, !isRefusal(error) { return .unreachable }
+    if error.isTransient, error.remedyOfTLS == nil, !isRefusal(error) { return .unreachable }
     return .refused
   }
 
   private static func text(_ error: PostgresError) -> String {
     if case .server(let state) = error.code, sharedSessionStates.contains(state) { return pooled.text }
-    if isRefusal(error) {
+    if error.remedyOfTLS == nil, isRefusal(error) {
       return
         "\(error.message): check the role, its password and the database's name in DATABASE_URL, or in the key database"
     }

@@ -133,6 +133,18 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
   }
 
+  /// What to do if TLS with the server fails; nil if the connection failed for another reason. libpq has no code for it: in other languages
+  /// than English such a server counts as one that cannot be reached.
+  public var remedyOfTLS: String? {
+    guard code == .connectionFailed, refusal == nil else { return nil }
+    if message.contains("does not support SSL") {
+      return "The server does not offer TLS, which sslmode requires: turn it on there (ssl = on, with a certificate), "
+        + "or set sslmode=disable in the URL, if nobody can listen on the way"
+    }
+    guard message.contains("certificate") || message.contains("SSL error") else { return nil }
+    return "Correct sslmode and sslrootcert in the URL, or the certificate of the server"
+  }
+
   /// Why a connection failed: libpq's text, which names host, port, user and database but never the password.
   static func connectionFailure(_ code: Code, _ connection: OpaquePointer) -> PostgresError {
     let text = unsafe PQerrorMessage(connection).map { unsafe String(cString: $0) } ?? ""
