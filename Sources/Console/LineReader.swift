@@ -14,6 +14,7 @@ package struct LineReader {
   package static let lengthMax = 1 << 20
 
   private let descriptor: FileDescriptor
+  private let name: String
   private var buffer: [UInt8] = []
   private var start = 0
   private var isAtEnd = false
@@ -24,6 +25,7 @@ package struct LineReader {
     let number = path == "-" ? dup(0) : unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard number >= 0 else { throw CommandFailure("\(path): \(unsafe String(cString: strerror(errno)))") }
     descriptor = FileDescriptor(owning: number)
+    name = path == "-" ? "standard input" : path
   }
 
   /// The next line without its line break, and the first one without a byte order mark; nil after the last one.
@@ -47,7 +49,9 @@ package struct LineReader {
       buffer.removeFirst(start)
       start = 0
       searched = buffer.count
-      guard searched <= Self.lengthMax else { throw CommandFailure("a line is longer than \(Self.lengthMax) bytes") }
+      guard searched <= Self.lengthMax else {
+        throw CommandFailure("\(name): a line is longer than \(Self.lengthMax) bytes")
+      }
       try fill()
     }
   }
@@ -56,7 +60,7 @@ package struct LineReader {
     var chunk = [UInt8](repeating: 0, count: 1 << 16)
     var count = -1
     repeat { count = unsafe read(descriptor.rawValue, &chunk, chunk.count) } while count < 0 && errno == EINTR
-    guard count >= 0 else { throw CommandFailure("cannot read: \(unsafe String(cString: strerror(errno)))") }
+    guard count >= 0 else { throw CommandFailure("\(name): \(unsafe String(cString: strerror(errno)))") }
     if count == 0 { isAtEnd = true }
     buffer.append(contentsOf: chunk[..<count])
   }

@@ -13,7 +13,7 @@ extension AsyncParsableCommand {
   package static func runAsProgram() async {
     do {
       try checkName(CommandLine.arguments.dropFirst().first)
-      var command = try parseAsRoot()
+      var command = try parsed()
       if var command = command as? any AsyncParsableCommand {
         try await command.run()
       } else {
@@ -27,6 +27,34 @@ extension AsyncParsableCommand {
       exit(withError: wrongConfiguration)
     } catch {
       exit(withError: error)
+    }
+  }
+
+  /// Reads the arguments. What a command requires is checked before the argument parser looks for options that do not exist: of a misspelt
+  /// one it would say that the right one is missing.
+  private static func parsed() throws -> any ParsableCommand {
+    do {
+      return try parseAsRoot()
+    } catch {
+      if exitCode(for: error) == .validationFailure { try checkOptions(Array(CommandLine.arguments.dropFirst())) }
+      throw error
+    }
+  }
+
+  /// Refuses the first option that the command's help does not mention.
+  private static func checkOptions(_ words: [String]) throws {
+    var command: any ParsableCommand.Type = self
+    for word in words {
+      guard let next = command.configuration.subcommands.first(where: { $0._commandName == word }) else { break }
+      command = next
+    }
+    let help = helpMessage(for: command, includeHidden: true, columns: 200)
+    let known = Set(help.matches(of: #/--[a-z0-9-]+/#).map { String($0.output) })
+    for word in words.prefix(while: { $0 != "--" }) where word.hasPrefix("--") {
+      let name = String(word.prefix { $0 != "=" })
+      guard known.contains(name) else {
+        throw ValidationError("there is no option \(name)\(Suggestion.text(for: name, among: known.sorted()))")
+      }
     }
   }
 

@@ -89,6 +89,13 @@ import Testing
     #expect(throws: CommandFailure.self) { try reader.next() }
   }
 
+  @Test func `a directory in place of a file of lines is named`() throws {
+    let folder = FileManager.default.temporaryDirectory.path
+    var reader = try LineReader(path: folder)
+    let error = #expect(throws: CommandFailure.self) { try reader.next() }
+    #expect(error?.description == "\(folder): Is a directory")
+  }
+
   // MARK: Enqueueing
 
   private func line(_ number: Int, _ callID: String, from: String = #""d""#) throws -> CallLine {

@@ -35,6 +35,24 @@ import Testing
     #expect(run.status == 64 && run.errors.hasPrefix("Error: \(says)\n"), "\(run)")
   }
 
+  @Test(arguments: [
+    (
+      ["app", "add", "x", "--fcm-service-acount-file", "a.json"], "--fcm-service-acount-file",
+      "--fcm-service-account-file"
+    ),
+    (["app", "add", "x", "--fcm-service-account=a.json"], "--fcm-service-account", "--fcm-service-account-file"),
+    (["ring", "--app", "a", "--usr", "u"], "--usr", "--user"),
+    (["api-key", "create", "a", "n", "--scope", ""], "--scope", "--scopes"),
+    (["status", "--frobnicate"], "--frobnicate", ""),
+  ])
+  func `a mistyped option is named, with the one that was meant, before what is missing`(
+    arguments: [String], option: String, meant: String
+  ) async throws {
+    let run = try await OperationsFixture.run("", arguments)
+    let says = "there is no option \(option)" + (meant.isEmpty ? "" : "; did you mean \(meant)?")
+    #expect(run.status == 64 && run.errors.hasPrefix("Error: \(says)\n"), "\(run)")
+  }
+
   @Test func `a database or a login that does not exist is told apart from a server that does not answer`() async throws
   {
     try await TestDatabase.with(isMigrated: false) { database in
