@@ -8,26 +8,28 @@ COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their hi
 CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(fault text, is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
     LANGUAGE sql STABLE
     AS $$
-  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call,
+  select case when c.bytes > 16384 then format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes) else c.fault end
+      || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call,
     p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
-    case when not c.is_call then push.voip_tokens(p_recipients) end,
+    case when c.fault is null and not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
-    case when octet_length(p_payload::text) > 880 then push.size_faults(p_payload, c.is_call) end
+    case when c.bytes between 881 and 16384 then push.size_faults(p_payload, c.is_call) end
   from (
-    select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, coalesce(
-      case when p_traceparent = '' then
-        'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave it out '
-        'if there is none' end,
-      push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text),
-      case
+    -- Only here is a payload made text: with a fault it may be thousands of times as long.
+    select c.*, case when c.fault is null then octet_length(p_payload::text) end as bytes from (
+      select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, coalesce(
+        case when p_traceparent = '' then
+          'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave it '
+          'out if there is none' end,
+        push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text),
         -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
         -- gateway from making the same lane.
-        when (select true from push.lane l where l.app = p_app limit 1) is null
+        case when (select true from push.lane l where l.app = p_app limit 1) is null
           then format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)
-        -- Only here is a payload made text: with a fault it may be thousands of times as long.
-        when octet_length(p_payload::text) > 16384
-          then format('payload: has %s bytes, the limit is 16384; shorten it', octet_length(p_payload::text)) end) as fault
-    from (select) x left join push.apps a on a.app = p_app
+        end) as fault
+      from (select) x left join push.apps a on a.app = p_app
+      offset 0
+    ) c
     offset 0
   ) c
 $$;
@@ -1487,11 +1489,7 @@ begin
       select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
         and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
       from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
-      cross join lateral (
-        select x.ctid as tid, x.invalidated_at from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_among.app and x.provider = a.provider
-        offset 0
-      ) x
+      cross join lateral push.deaths_of(dead_among.app, a.provider, a.token) x
     ), revived as (
       delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
     )
@@ -1538,6 +1536,16 @@ end
 $$;
 
 COMMENT ON FUNCTION push.dead_tokens(since timestamp with time zone, apps text[], rows_max integer) IS 'tokens that a provider has called dead, and that no phone has registered since: the oldest first. Quarantined tokens are not among them. since: only those that died later; null: all that are kept. apps: of these apps; null: of all for which the caller may act, and never of others. rows_max: at most this many rows, 1 to 1000, and those that died at the same microsecond as the last one; call it again with the last died_at. user_id: null if it is not known; token: the whole token; reason: the provider''s';
+
+CREATE FUNCTION push.deaths_of(p_app text, p_provider text, p_token text) RETURNS TABLE(tid tid, invalidated_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+  select x.ctid, x.invalidated_at from push.token_invalidations x
+  where sha256(x.token::bytea) = any (push.token_digests(p_provider, p_token)) and x.app = p_app and x.provider = p_provider
+  offset 0
+$$;
+
+COMMENT ON FUNCTION push.deaths_of(p_app text, p_provider text, p_token text) IS 'where it is noted that a token is dead, in whatever letters';
 
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1993,11 +2001,9 @@ begin
     perform push.refuse_app(v_app);
   end if;
   -- A refusal here leaves no dead rows. A call that exists is a duplicate, as ever.
-  if pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
-    and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
-  then
-    v_full := push.quota_fault(v_app, v_counts, true);
-  end if;
+  v_full := case when pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
+      and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
+    then push.quota_fault(v_app, v_counts, true) end;
   if v_full is not null then
     raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
       hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
@@ -2067,17 +2073,8 @@ begin
       where push.quota_fault(r.app, r.counts) is not null
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
-      from (
-        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, x.message_text) is null
-          then octet_length(a.payload::text) end as bytes
-        from asked a left join lateral (select x.message_text from push.apps x where x.app = a.app offset 0) x on true
-        offset 0
-      ) a
-      where (select true from push.lane l where l.app = a.app limit 1)
-        -- As in push.accept.
-        and case when a.bytes > 880 then a.bytes <= 16384 and array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}'
-          else a.bytes is not null end
-        and a.n <> all (array(select r.n from refused r))
+      from asked a cross join lateral push.accept(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, null) x
+      where x.fault is null and coalesce(array_remove(x.size_faults, null), '{}') = '{}' and a.n <> all (array(select r.n from refused r))
       order by a.app, a.call_id, a.n
     ), made as (
       -- Inserted in the order of their keys, so that two statements with the same calls do not deadlock.
@@ -2430,11 +2427,12 @@ begin
         hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
     end if;
   end if;
-  select a.fault into v_fault from new_calls n
-    cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
-    where n.created_at >= statement_timestamp() and a.fault is not null limit 1;
-  -- Only the sort stores rows, so a large COPY stays in memory.
-  with made as (
+  -- Each call is checked once. If one has a fault, no delivery is made.
+  with call as materialized (
+    select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
+    from new_calls n cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+    where n.created_at >= statement_timestamp()
+  ), made as (
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform, user_id, token,
       locale, data, last_reason)
     select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1, d.created_at, d.created_at, d.deadline_at, d.lane, d.lane,
@@ -2442,39 +2440,25 @@ begin
     from (
       -- A token that occurs twice in a call gets one delivery.
       select distinct on (t.id, t.lane, t.key) t.* from (
-        select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
-          push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment,
-          v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
-          case when e.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane,
-          case when e.size_faults[v.rank] is not null or l.id is null then coalesce(e.size_faults[v.rank], format('app: no gateway has '
-            'served %s of app %s yet', (push.channels())[v.rank], e.app)) || format(' (call %s)', e.call_id) end as fault
-        from (
-          select c.*, r.entry, r.ordinal from (
-            select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
-            from new_calls n cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
-            where v_fault is null and n.created_at >= statement_timestamp() offset 0
-          ) c
-          cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-          where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
-          offset 0
-        ) e
-        cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
-        left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
-          and l.service = push.push_service((push.channels())[v.rank], v.token)
+        select c.id, e.ordinal, c.created_at, c.deadline_at, c.is_call, v.token, v.key collate "C" as key, push.entry_user(e.entry) as user_id,
+          v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data, v.lane,
+          v.fault || format(' (call %s)', c.call_id) as fault
+        from call c cross join lateral jsonb_array_elements(c.recipients) with ordinality e(entry, ordinal)
+        cross join lateral push.routes_of(c.app, c.is_call, c.providers, c.voip_tokens, c.size_faults, e.entry) v
+        where not exists (select from call x where x.fault is not null) and not c.is_unwanted and push.is_recipient(e.entry)
+          and e.entry -> 'notificationEnabled' is distinct from 'false'
       ) t
       order by t.id, t.lane, t.key, t.ordinal
     ) d
     returning last_reason
   )
-  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  select coalesce((select c.fault from call c where c.fault is not null limit 1), min(m.last_reason)), count(*) into v_fault, v_count from made m;
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
   elsif v_count > 0 then
-    if exists (select from new_calls n where n.kind = 'missed_call') then
-      perform push.keep_newest(array(select n.id from new_calls n join push.apps a on a.app = n.app
-        where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()));
-    end if;
+    perform push.keep_newest(array_agg(n.id)) from new_calls n join push.apps a on a.app = n.app
+      where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp() having count(*) > 0;
     perform push.ring_doorbell();
   end if;
   return null;
@@ -3648,7 +3632,7 @@ CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
 
 COMMENT ON FUNCTION push.iso_time(p_time timestamp with time zone) IS 'a time, p_time, as ISO 8601 in UTC, with milliseconds';
 
-CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
+CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -3658,7 +3642,7 @@ CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-  with phone as materialized (
+  delete from push.delivery d using (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
       (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
       (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
@@ -3671,10 +3655,8 @@ CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
     cross join lateral (
       select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
     ) d
-  ), dropped as (
-    delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1 returning 1
-  )
-  select count(*) from dropped
+  ) p
+  where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1
 $$;
 
 COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of notifications until each user has one phone left';
@@ -4158,13 +4140,7 @@ begin
   where c.enabled and c.invalidated_at is null;
   delete from push.token_invalidations x
   where x.ctid = any (array(
-    select dead.tid
-    from changed d cross join lateral (
-      select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = any (push.token_digests(d.provider, d.token)) and x.app = d.app and x.provider = d.provider
-      offset 0
-    ) dead
-    where d.invalidated_at is null));
+    select dead.tid from changed d cross join lateral push.deaths_of(d.app, d.provider, d.token) dead where d.invalidated_at is null));
   return null;
 end
 $$;
@@ -4635,9 +4611,7 @@ CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[]
     -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
     -- exists" could be planned as a hash of all dead tokens.
     select t.*, case
-      when t.apns is not null
-        and (select true from push.token_invalidations x
-          where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' limit 1) is null
+      when t.apns is not null and not exists (select from push.deaths_of(p_app, 'apns', t.apns))
         -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
         and (p_is_call or lower(t.apns) <> all (p_voip_tokens) and (select true from push.devices x
           where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' and x.voip
@@ -4669,27 +4643,25 @@ CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[]
   ) e
   where e.rank is not null
   union all
-  select d.rank, d.token, (d.environment = 'sandbox')::int::smallint, d.platform, d.locale, d.registered_at, d.is_guess
+  -- On each platform the devices of the best channel, at most the ten newest in all. Browsers come last, so that old subscriptions never
+  -- displace a phone.
+  (select d.rank, d.token, (d.environment = 'sandbox')::int::smallint, d.platform, d.locale, d.registered_at, d.is_guess
   from (
-    -- On each platform the devices of the best channel, at most the ten newest in all. Browsers come last, so that old subscriptions never
-    -- displace a phone.
-    select d.*
+    select d.*, min(d.rank) over (partition by d.platform) as best_rank, bool_or(d.platform in (1, 2)) over () as some_known
     from (
-      select d.*, min(d.rank) over (partition by d.platform) as best_rank, bool_or(d.platform in (1, 2)) over () as some_known
-      from (
-        select d.token, d.environment, d.locale, d.registered_at, d.platform is null as is_guess,
-          array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
-        from push.devices d
-        where d.user_id = push.entry_user(p_entry) and d.app = p_app and d.enabled and d.invalidated_at is null
-          -- A call rings through a VoIP token, everything else is shown through an alert token.
-          and (d.provider <> 'apns' or d.voip = p_is_call) and push.serves(p_providers, d.provider)
-      ) d
+      select d.token, d.environment, d.locale, d.registered_at, d.platform is null as is_guess,
+        array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
+      from push.devices d
+      -- Of an entry with tokens, no device is looked up.
+      where d.user_id = case when not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry)) then push.entry_user(p_entry) end
+        and d.app = p_app and d.enabled and d.invalidated_at is null
+        -- A call rings through a VoIP token, everything else is shown through an alert token.
+        and (d.provider <> 'apns' or d.voip = p_is_call) and push.serves(p_providers, d.provider)
     ) d
-    -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
-    where d.rank = d.best_rank and (d.platform > 0 or not d.some_known)
-    order by d.platform = 3, d.registered_at desc limit 10
   ) d
-  where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
+  -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
+  where d.rank = d.best_rank and (d.platform > 0 or not d.some_known)
+  order by d.platform = 3, d.registered_at desc limit 10)
 $$;
 
 COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for';
@@ -5549,9 +5521,7 @@ begin
           where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider
             and push.token_key(d.provider, d.token) = p.key and d.enabled
             and d.invalidated_at is null limit 1))
-      and (select true from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(p.provider, p.token)) and x.app = v_call.app and x.provider = p.provider
-        limit 1) is null;
+      and not exists (select from push.deaths_of(v_call.app, p.provider, p.token));
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
     perform push.ring_doorbell() where requeued > 0;
@@ -5837,14 +5807,14 @@ CREATE FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_al
 declare
   v_after interval := (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = p_call.app);
   v_count int;
-  -- As in push.fan_out, with all recipients of the call.
-  v_fault text := case when p_all is not null then (select a.fault from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
-    case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
-    p_call.ring_seconds, p_call.traceparent) a) end;
+  v_fault text;
 begin
+  -- As in push.fan_out, with all recipients of the call.
   with call as materialized (
-    select a.providers, a.size_faults from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload, null, null, null) a
-    where v_fault is null
+    select case when p_all is not null then a.fault end as fault, a.providers, a.size_faults
+    from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
+      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
+      p_call.ring_seconds, p_call.traceparent) a
   ), pushed as materialized (
     select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[p_call.id]) p
   ), known as materialized (
@@ -5856,29 +5826,23 @@ begin
     select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key),
       p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data, t.fault
     from (
-      select distinct on (l.id, k.key) case when c.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane, v.token,
-        k.key collate "C" as key, v.environment, v.platform, v.locale,
-        push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
-        case when c.size_faults[v.rank] is not null or l.id is null then coalesce(c.size_faults[v.rank], format('app: no gateway has '
-          'served %s of app %s yet', (push.channels())[v.rank], p_call.app)) || format(' (call %s)', p_call.call_id) end as fault
-      from call c cross join lateral jsonb_array_elements(p_recipients) with ordinality e(entry, ordinal)
-      cross join lateral push.phones_of(p_call.app, true, c.providers, null, e.entry) v
-      left join push.lane l on l.app = p_call.app and l.provider = (push.channels())[v.rank]
-        and l.service = push.push_service((push.channels())[v.rank], v.token)
-      cross join lateral (select push.token_key((push.channels())[v.rank], v.token)) k(key)
+      select distinct on (v.lane, v.key) v.lane, v.token, v.key collate "C" as key, v.environment, v.platform, v.locale,
+        push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data, v.fault || format(' (call %s)', p_call.call_id) as fault
+      from call c cross join lateral jsonb_array_elements(case when c.fault is null then p_recipients end) with ordinality e(entry, ordinal)
+      cross join lateral push.routes_of(p_call.app, true, c.providers, null, c.size_faults, e.entry) v
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
-        and (p_all is not null or l.id is not null and c.size_faults[v.rank] is null)
+        and (p_all is not null or v.fault is null)
         -- Nobody who has declined is rung.
         and not coalesce(p_call.declined ? push.entry_user(e.entry), false)
-        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
+        and not exists (select from pushed p where p.kind = 0 and p.lane = v.lane and p.key = v.key)
         and (e.entry in (select x.entry from known x) or not exists (
           select from push.entry_tokens(e.entry, true) t where (t.provider, push.token_key(t.provider, t.token)) in (
             select x.provider, x.key from known x where x.key is not null)))
-      order by l.id, k.key, e.ordinal
+      order by v.lane, v.key, e.ordinal
     ) t
     returning last_reason
   )
-  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  select coalesce((select c.fault from call c), min(m.last_reason)), count(*) into v_fault, v_count from made m;
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
@@ -5930,6 +5894,20 @@ end
 $$;
 
 COMMENT ON FUNCTION push.ring_unreached(p_calls bigint[]) IS 'rings the devices that users have registered whom these calls have not reached, and notes such users. p_calls: calls that are locked';
+
+CREATE FUNCTION push.routes_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_size_faults text[], p_entry jsonb) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text, registered_at timestamp with time zone, is_guess boolean, key text, lane smallint, fault text)
+    LANGUAGE sql STABLE
+    AS $$
+  select v.*, push.token_key((push.channels())[v.rank], v.token),
+    case when p_size_faults[v.rank] is null and l.id is not null then l.id else 0::smallint end,
+    coalesce(p_size_faults[v.rank],
+      case when l.id is null then format('app: no gateway has served %s of app %s yet', (push.channels())[v.rank], p_app) end)
+  from push.phones_of(p_app, p_is_call, p_providers, p_voip_tokens, p_entry) v
+  left join push.lane l on l.app = p_app and l.provider = (push.channels())[v.rank]
+    and l.service = push.push_service((push.channels())[v.rank], v.token)
+$$;
+
+COMMENT ON FUNCTION push.routes_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_size_faults text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for, each with its lane and its token as push.token_key. p_size_faults: of push.accept';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6399,10 +6377,7 @@ begin
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and why it could not.
-      select m.user_id, t.provider, t.token, m.is_off,
-        (select true from push.token_invalidations x
-          where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = v_call.app and x.provider = t.provider
-          limit 1) is not null as is_dead,
+      select m.user_id, t.provider, t.token, m.is_off, exists (select from push.deaths_of(v_call.app, t.provider, t.token)) as is_dead,
         not push.serves(v_app.providers, t.provider) as is_unserved
       from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
       where jsonb_typeof(m.e) = 'object'
@@ -6644,10 +6619,10 @@ begin
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
   ), due as materialized (
     -- A token that several entries name is one phone.
-    select distinct on (p.id, l.id, push.token_key(p.provider, p.token)) p.*, l.id as lane
+    select distinct on (p.id, p.lane, p.key) p.*
     from (
       -- One phone of a user, or every phone.
-      select distinct on (c.id, e.user_id, k.phone) c.id, c.app, e.user_id, (push.channels())[v.rank] as provider, v.token, v.environment, v.locale,
+      select distinct on (c.id, e.user_id, k.phone) c.id, e.user_id, v.lane, v.key, v.fault, v.token, v.environment, v.locale,
         -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
         case when v.rank = 2 and v.is_guess then 0 else v.platform end as platform,
         case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
@@ -6663,17 +6638,17 @@ begin
           where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
             and r.entry -> 'missedCall' is distinct from 'false' offset 0
         ) r order by r.user_id, r.device, r.i
-      ) e cross join lateral push.phones_of(c.app, false, c.providers, c.voip, e.entry) v
-      cross join lateral (
-        select case when c.is_all then coalesce(e.device::text, push.token_key((push.channels())[v.rank], v.token)) end) k(phone)
+      ) e cross join lateral push.routes_of(c.app, false, c.providers, c.voip, null, e.entry) v
+      cross join lateral (select case when c.is_all then coalesce(e.device::text, v.key) end) k(phone)
       -- A user who declined has not missed the call.
       where case c.declined -> e.user_id ->> 'reason' when 'connection_failed' then true
           when 'busy' then e.entry -> 'missedCall' is not distinct from 'true'
           else c.declined -> e.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, e.user_id, k.phone, v.rank, e.i, v.registered_at desc, v.token
-    ) p join push.lane l on l.app = p.app and l.provider = p.provider and l.service = push.push_service(p.provider, p.token)
-    order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
+    ) p
+    where p.fault is null
+    order by p.id, p.lane, p.key, p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
     update push.delivery x set paired = true

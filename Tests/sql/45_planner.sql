@@ -5,7 +5,7 @@
 create temp table part as select unnest('{
   follow, take_notes, put_off, pushes_of, void_unsent, cancel_rings, tell_missed, tell_untold, invites_of,
   next_channels, continue_erasure, look_further, hand_over, erase_from_call, mask_rows, pick, prune_others, health_of_replicas,
-  health_of_calls, phones_of, announce_deliveries, past_events,
+  health_of_calls, phones_of, routes_of, announce_deliveries, past_events,
   devices_with}'::name[]) as name;
 create temp view planned as select p.proname, regexp_replace(p.prosrc, '--[^\n]*', '', 'g') as source
   from pg_proc p where p.pronamespace = 'push'::regnamespace and coalesce(p.proconfig::text, '') !~ 'enable_seqscan=';

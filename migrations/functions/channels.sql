@@ -74,6 +74,15 @@ create or replace function push.token_digests(p_provider text, p_token text) ret
 $$;
 comment on function push.token_digests is 'digests of the texts with which a token may be stored, for look-ups by the indexes on sha256(token)';
 
+-- The planner puts this function into the query that calls it.
+create or replace function push.deaths_of(p_app text, p_provider text, p_token text)
+returns table (tid tid, invalidated_at timestamptz) language sql stable as $$
+  select x.ctid, x.invalidated_at from push.token_invalidations x
+  where sha256(x.token::bytea) = any (push.token_digests(p_provider, p_token)) and x.app = p_app and x.provider = p_provider
+  offset 0
+$$;
+comment on function push.deaths_of is 'where it is noted that a token is dead, in whatever letters';
+
 create or replace function push.recipient_members(p_are_misnamed boolean default false) returns text[]
 language sql immutable parallel safe as $$
   select case when p_are_misnamed

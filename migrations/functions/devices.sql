@@ -93,13 +93,7 @@ begin
   where c.enabled and c.invalidated_at is null;
   delete from push.token_invalidations x
   where x.ctid = any (array(
-    select dead.tid
-    from changed d cross join lateral (
-      select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = any (push.token_digests(d.provider, d.token)) and x.app = d.app and x.provider = d.provider
-      offset 0
-    ) dead
-    where d.invalidated_at is null));
+    select dead.tid from changed d cross join lateral push.deaths_of(d.app, d.provider, d.token) dead where d.invalidated_at is null));
   return null;
 end
 $$;

@@ -104,9 +104,10 @@ create or replace trigger fill_call before insert on push.outbox for each row ex
 -- Refusing and fanning out --------------------------------------------------------------------------------------------
 
 -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
-create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
+drop function if exists push.keep_newest(bigint[]);
+create or replace function push.keep_newest(p_outbox_id bigint[]) returns void
 language sql volatile set search_path = push, pg_temp as $$
-  with phone as materialized (
+  delete from push.delivery d using (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
       (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
       (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
@@ -119,10 +120,8 @@ language sql volatile set search_path = push, pg_temp as $$
     cross join lateral (
       select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
     ) d
-  ), dropped as (
-    delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1 returning 1
-  )
-  select count(*) from dropped
+  ) p
+  where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1
 $$;
 comment on function push.keep_newest is 'removes new deliveries of notifications until each user has one phone left';
 
@@ -135,26 +134,28 @@ create or replace function push.accept(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
 ) returns table (fault text, is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
 language sql stable as $$
-  select c.fault || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call,
+  select case when c.bytes > 16384 then format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes) else c.fault end
+      || format(' (call %s)', case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end), c.is_call,
     p_kind = 'missed_call' and c.missed_calls is not distinct from 'off', c.providers,
-    case when not c.is_call then push.voip_tokens(p_recipients) end,
+    case when c.fault is null and not c.is_call then push.voip_tokens(p_recipients) end,
     -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
-    case when octet_length(p_payload::text) > 880 then push.size_faults(p_payload, c.is_call) end
+    case when c.bytes between 881 and 16384 then push.size_faults(p_payload, c.is_call) end
   from (
-    select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, coalesce(
-      case when p_traceparent = '' then
-        'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave it out '
-        'if there is none' end,
-      push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text),
-      case
+    -- Only here is a payload made text: with a fault it may be thousands of times as long.
+    select c.*, case when c.fault is null then octet_length(p_payload::text) end as bytes from (
+      select push.is_call(p_kind) as is_call, a.providers, a.missed_calls, coalesce(
+        case when p_traceparent = '' then
+          'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave it '
+          'out if there is none' end,
+        push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds, a.message_text),
         -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
         -- gateway from making the same lane.
-        when (select true from push.lane l where l.app = p_app limit 1) is null
+        case when (select true from push.lane l where l.app = p_app limit 1) is null
           then format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)
-        -- Only here is a payload made text: with a fault it may be thousands of times as long.
-        when octet_length(p_payload::text) > 16384
-          then format('payload: has %s bytes, the limit is 16384; shorten it', octet_length(p_payload::text)) end) as fault
-    from (select) x left join push.apps a on a.app = p_app
+        end) as fault
+      from (select) x left join push.apps a on a.app = p_app
+      offset 0
+    ) c
     offset 0
   ) c
 $$;
@@ -172,9 +173,7 @@ language sql stable as $$
     -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
     -- exists" could be planned as a hash of all dead tokens.
     select t.*, case
-      when t.apns is not null
-        and (select true from push.token_invalidations x
-          where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' limit 1) is null
+      when t.apns is not null and not exists (select from push.deaths_of(p_app, 'apns', t.apns))
         -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
         and (p_is_call or lower(t.apns) <> all (p_voip_tokens) and (select true from push.devices x
           where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' and x.voip
@@ -206,32 +205,49 @@ language sql stable as $$
   ) e
   where e.rank is not null
   union all
-  select d.rank, d.token, (d.environment = 'sandbox')::int::smallint, d.platform, d.locale, d.registered_at, d.is_guess
+  -- On each platform the devices of the best channel, at most the ten newest in all. Browsers come last, so that old subscriptions never
+  -- displace a phone.
+  (select d.rank, d.token, (d.environment = 'sandbox')::int::smallint, d.platform, d.locale, d.registered_at, d.is_guess
   from (
-    -- On each platform the devices of the best channel, at most the ten newest in all. Browsers come last, so that old subscriptions never
-    -- displace a phone.
-    select d.*
+    select d.*, min(d.rank) over (partition by d.platform) as best_rank, bool_or(d.platform in (1, 2)) over () as some_known
     from (
-      select d.*, min(d.rank) over (partition by d.platform) as best_rank, bool_or(d.platform in (1, 2)) over () as some_known
-      from (
-        select d.token, d.environment, d.locale, d.registered_at, d.platform is null as is_guess,
-          array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
-        from push.devices d
-        where d.user_id = push.entry_user(p_entry) and d.app = p_app and d.enabled and d.invalidated_at is null
-          -- A call rings through a VoIP token, everything else is shown through an alert token.
-          and (d.provider <> 'apns' or d.voip = p_is_call) and push.serves(p_providers, d.provider)
-      ) d
+      select d.token, d.environment, d.locale, d.registered_at, d.platform is null as is_guess,
+        array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
+      from push.devices d
+      -- Of an entry with tokens, no device is looked up.
+      where d.user_id = case when not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry)) then push.entry_user(p_entry) end
+        and d.app = p_app and d.enabled and d.invalidated_at is null
+        -- A call rings through a VoIP token, everything else is shown through an alert token.
+        and (d.provider <> 'apns' or d.voip = p_is_call) and push.serves(p_providers, d.provider)
     ) d
-    -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
-    where d.rank = d.best_rank and (d.platform > 0 or not d.some_known)
-    order by d.platform = 3, d.registered_at desc limit 10
   ) d
-  where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
+  -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
+  where d.rank = d.best_rank and (d.platform > 0 or not d.some_known)
+  order by d.platform = 3, d.registered_at desc limit 10)
 $$;
 comment on function push.phones_of is 'the phones that an entry of recipients stands for';
 
--- Errors are raised outside the statements that find them, because the context of an error quotes the statement around it. A refused push
--- is inserted with its fault, in lane 0, which does not exist.
+-- fault: why the push cannot be sent to this phone, and then lane is 0, which does not exist.
+create or replace function push.routes_of(
+  p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_size_faults text[], p_entry jsonb
+) returns table (
+  rank int, token text, environment smallint, platform smallint, locale text, registered_at timestamptz, is_guess boolean, key text,
+  lane smallint, fault text
+)
+language sql stable as $$
+  select v.*, push.token_key((push.channels())[v.rank], v.token),
+    case when p_size_faults[v.rank] is null and l.id is not null then l.id else 0::smallint end,
+    coalesce(p_size_faults[v.rank],
+      case when l.id is null then format('app: no gateway has served %s of app %s yet', (push.channels())[v.rank], p_app) end)
+  from push.phones_of(p_app, p_is_call, p_providers, p_voip_tokens, p_entry) v
+  left join push.lane l on l.app = p_app and l.provider = (push.channels())[v.rank]
+    and l.service = push.push_service((push.channels())[v.rank], v.token)
+$$;
+comment on function push.routes_of is
+  'the phones that an entry of recipients stands for, each with its lane and its token as push.token_key. p_size_faults: of push.accept';
+
+-- Errors are raised outside the statements that find them, because the context of an error quotes the statement around it. A push that is
+-- refused is inserted with its fault, and the error undoes that.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
@@ -253,11 +269,12 @@ begin
         hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
     end if;
   end if;
-  select a.fault into v_fault from new_calls n
-    cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
-    where n.created_at >= statement_timestamp() and a.fault is not null limit 1;
-  -- Only the sort stores rows, so a large COPY stays in memory.
-  with made as (
+  -- Each call is checked once. If one has a fault, no delivery is made.
+  with call as materialized (
+    select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
+    from new_calls n cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+    where n.created_at >= statement_timestamp()
+  ), made as (
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform, user_id, token,
       locale, data, last_reason)
     select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1, d.created_at, d.created_at, d.deadline_at, d.lane, d.lane,
@@ -265,39 +282,25 @@ begin
     from (
       -- A token that occurs twice in a call gets one delivery.
       select distinct on (t.id, t.lane, t.key) t.* from (
-        select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
-          push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment,
-          v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
-          case when e.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane,
-          case when e.size_faults[v.rank] is not null or l.id is null then coalesce(e.size_faults[v.rank], format('app: no gateway has '
-            'served %s of app %s yet', (push.channels())[v.rank], e.app)) || format(' (call %s)', e.call_id) end as fault
-        from (
-          select c.*, r.entry, r.ordinal from (
-            select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
-            from new_calls n cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
-            where v_fault is null and n.created_at >= statement_timestamp() offset 0
-          ) c
-          cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-          where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
-          offset 0
-        ) e
-        cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
-        left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
-          and l.service = push.push_service((push.channels())[v.rank], v.token)
+        select c.id, e.ordinal, c.created_at, c.deadline_at, c.is_call, v.token, v.key collate "C" as key, push.entry_user(e.entry) as user_id,
+          v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data, v.lane,
+          v.fault || format(' (call %s)', c.call_id) as fault
+        from call c cross join lateral jsonb_array_elements(c.recipients) with ordinality e(entry, ordinal)
+        cross join lateral push.routes_of(c.app, c.is_call, c.providers, c.voip_tokens, c.size_faults, e.entry) v
+        where not exists (select from call x where x.fault is not null) and not c.is_unwanted and push.is_recipient(e.entry)
+          and e.entry -> 'notificationEnabled' is distinct from 'false'
       ) t
       order by t.id, t.lane, t.key, t.ordinal
     ) d
     returning last_reason
   )
-  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  select coalesce((select c.fault from call c where c.fault is not null limit 1), min(m.last_reason)), count(*) into v_fault, v_count from made m;
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
   elsif v_count > 0 then
-    if exists (select from new_calls n where n.kind = 'missed_call') then
-      perform push.keep_newest(array(select n.id from new_calls n join push.apps a on a.app = n.app
-        where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()));
-    end if;
+    perform push.keep_newest(array_agg(n.id)) from new_calls n join push.apps a on a.app = n.app
+      where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp() having count(*) > 0;
     perform push.ring_doorbell();
   end if;
   return null;
@@ -333,11 +336,9 @@ begin
     perform push.refuse_app(v_app);
   end if;
   -- A refusal here leaves no dead rows. A call that exists is a duplicate, as ever.
-  if pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
-    and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
-  then
-    v_full := push.quota_fault(v_app, v_counts, true);
-  end if;
+  v_full := case when pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
+      and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
+    then push.quota_fault(v_app, v_counts, true) end;
   if v_full is not null then
     raise exception using errcode = v_full ->> 'code', message = v_full ->> 'message', detail = v_full ->> 'detail',
       hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
@@ -420,17 +421,8 @@ begin
       where push.quota_fault(r.app, r.counts) is not null
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
-      from (
-        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, x.message_text) is null
-          then octet_length(a.payload::text) end as bytes
-        from asked a left join lateral (select x.message_text from push.apps x where x.app = a.app offset 0) x on true
-        offset 0
-      ) a
-      where (select true from push.lane l where l.app = a.app limit 1)
-        -- As in push.accept.
-        and case when a.bytes > 880 then a.bytes <= 16384 and array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}'
-          else a.bytes is not null end
-        and a.n <> all (array(select r.n from refused r))
+      from asked a cross join lateral push.accept(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, null) x
+      where x.fault is null and coalesce(array_remove(x.size_faults, null), '{}') = '{}' and a.n <> all (array(select r.n from refused r))
       order by a.app, a.call_id, a.n
     ), made as (
       -- Inserted in the order of their keys, so that two statements with the same calls do not deadlock.

@@ -12,11 +12,7 @@ begin
       select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
         and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
       from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
-      cross join lateral (
-        select x.ctid as tid, x.invalidated_at from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_among.app and x.provider = a.provider
-        offset 0
-      ) x
+      cross join lateral push.deaths_of(dead_among.app, a.provider, a.token) x
     ), revived as (
       delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
     )

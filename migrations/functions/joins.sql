@@ -9,14 +9,14 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_after interval := (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = p_call.app);
   v_count int;
-  -- As in push.fan_out, with all recipients of the call.
-  v_fault text := case when p_all is not null then (select a.fault from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
-    case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
-    p_call.ring_seconds, p_call.traceparent) a) end;
+  v_fault text;
 begin
+  -- As in push.fan_out, with all recipients of the call.
   with call as materialized (
-    select a.providers, a.size_faults from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload, null, null, null) a
-    where v_fault is null
+    select case when p_all is not null then a.fault end as fault, a.providers, a.size_faults
+    from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
+      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
+      p_call.ring_seconds, p_call.traceparent) a
   ), pushed as materialized (
     select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[p_call.id]) p
   ), known as materialized (
@@ -28,29 +28,23 @@ begin
     select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key),
       p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data, t.fault
     from (
-      select distinct on (l.id, k.key) case when c.size_faults[v.rank] is null then coalesce(l.id, 0) else 0 end as lane, v.token,
-        k.key collate "C" as key, v.environment, v.platform, v.locale,
-        push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
-        case when c.size_faults[v.rank] is not null or l.id is null then coalesce(c.size_faults[v.rank], format('app: no gateway has '
-          'served %s of app %s yet', (push.channels())[v.rank], p_call.app)) || format(' (call %s)', p_call.call_id) end as fault
-      from call c cross join lateral jsonb_array_elements(p_recipients) with ordinality e(entry, ordinal)
-      cross join lateral push.phones_of(p_call.app, true, c.providers, null, e.entry) v
-      left join push.lane l on l.app = p_call.app and l.provider = (push.channels())[v.rank]
-        and l.service = push.push_service((push.channels())[v.rank], v.token)
-      cross join lateral (select push.token_key((push.channels())[v.rank], v.token)) k(key)
+      select distinct on (v.lane, v.key) v.lane, v.token, v.key collate "C" as key, v.environment, v.platform, v.locale,
+        push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data, v.fault || format(' (call %s)', p_call.call_id) as fault
+      from call c cross join lateral jsonb_array_elements(case when c.fault is null then p_recipients end) with ordinality e(entry, ordinal)
+      cross join lateral push.routes_of(p_call.app, true, c.providers, null, c.size_faults, e.entry) v
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
-        and (p_all is not null or l.id is not null and c.size_faults[v.rank] is null)
+        and (p_all is not null or v.fault is null)
         -- Nobody who has declined is rung.
         and not coalesce(p_call.declined ? push.entry_user(e.entry), false)
-        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
+        and not exists (select from pushed p where p.kind = 0 and p.lane = v.lane and p.key = v.key)
         and (e.entry in (select x.entry from known x) or not exists (
           select from push.entry_tokens(e.entry, true) t where (t.provider, push.token_key(t.provider, t.token)) in (
             select x.provider, x.key from known x where x.key is not null)))
-      order by l.id, k.key, e.ordinal
+      order by v.lane, v.key, e.ordinal
     ) t
     returning last_reason
   )
-  select coalesce(v_fault, min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  select coalesce((select c.fault from call c), min(m.last_reason)), count(*) into v_fault, v_count from made m;
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');

@@ -44,10 +44,10 @@ begin
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
   ), due as materialized (
     -- A token that several entries name is one phone.
-    select distinct on (p.id, l.id, push.token_key(p.provider, p.token)) p.*, l.id as lane
+    select distinct on (p.id, p.lane, p.key) p.*
     from (
       -- One phone of a user, or every phone.
-      select distinct on (c.id, e.user_id, k.phone) c.id, c.app, e.user_id, (push.channels())[v.rank] as provider, v.token, v.environment, v.locale,
+      select distinct on (c.id, e.user_id, k.phone) c.id, e.user_id, v.lane, v.key, v.fault, v.token, v.environment, v.locale,
         -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
         case when v.rank = 2 and v.is_guess then 0 else v.platform end as platform,
         case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
@@ -63,17 +63,17 @@ begin
           where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
             and r.entry -> 'missedCall' is distinct from 'false' offset 0
         ) r order by r.user_id, r.device, r.i
-      ) e cross join lateral push.phones_of(c.app, false, c.providers, c.voip, e.entry) v
-      cross join lateral (
-        select case when c.is_all then coalesce(e.device::text, push.token_key((push.channels())[v.rank], v.token)) end) k(phone)
+      ) e cross join lateral push.routes_of(c.app, false, c.providers, c.voip, null, e.entry) v
+      cross join lateral (select case when c.is_all then coalesce(e.device::text, v.key) end) k(phone)
       -- A user who declined has not missed the call.
       where case c.declined -> e.user_id ->> 'reason' when 'connection_failed' then true
           when 'busy' then e.entry -> 'missedCall' is not distinct from 'true'
           else c.declined -> e.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, e.user_id, k.phone, v.rank, e.i, v.registered_at desc, v.token
-    ) p join push.lane l on l.app = p.app and l.provider = p.provider and l.service = push.push_service(p.provider, p.token)
-    order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
+    ) p
+    where p.fault is null
+    order by p.id, p.lane, p.key, p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
     update push.delivery x set paired = true

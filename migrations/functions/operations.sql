@@ -209,9 +209,7 @@ begin
           where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider
             and push.token_key(d.provider, d.token) = p.key and d.enabled
             and d.invalidated_at is null limit 1))
-      and (select true from push.token_invalidations x
-        where sha256(x.token::bytea) = any (push.token_digests(p.provider, p.token)) and x.app = v_call.app and x.provider = p.provider
-        limit 1) is null;
+      and not exists (select from push.deaths_of(v_call.app, p.provider, p.token));
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
     perform push.ring_doorbell() where requeued > 0;

@@ -84,10 +84,7 @@ begin
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and why it could not.
-      select m.user_id, t.provider, t.token, m.is_off,
-        (select true from push.token_invalidations x
-          where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = v_call.app and x.provider = t.provider
-          limit 1) is not null as is_dead,
+      select m.user_id, t.provider, t.token, m.is_off, exists (select from push.deaths_of(v_call.app, t.provider, t.token)) as is_dead,
         not push.serves(v_app.providers, t.provider) as is_unserved
       from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
       where jsonb_typeof(m.e) = 'object'
