@@ -302,16 +302,16 @@ begin
         and (d.last_reason is not null or d.lane = any (v_lanes))
       order by d.due_at limit c_scanned
     ) w
-  ), pick as materialized (
-    select d.ctid as tid from push.delivery d where d.ctid = any (array(
-      select n.tid from (
-        select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
-      ) n
-      order by n.place limit p_max))
-    for no key update skip locked
   ), looked as (
-    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p)) returning d.outbox_id
+    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(
+      select x.ctid from push.delivery x where x.ctid = any (array(
+        select n.tid from (
+          select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+          where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
+        ) n
+        order by n.place limit p_max))
+      for no key update skip locked))
+    returning d.outbox_id
   ), noted as (
     insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
   )
@@ -824,10 +824,8 @@ declare
 begin
   v_picked := push.pick(p_gateway, p_claim, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647),
     coalesce(p_background, 2147483647), p_later_floor, p_later_max, p_last);
-  if v_picked.places is null then
-    return;
-  end if;
-  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
+  perform from push.gateways g
+    where v_picked.places is not null and g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
   if not found then
     return;
   end if;
@@ -1008,9 +1006,7 @@ begin
     from push.delivery d
     where d.ctid >= format('(%s,0)', greatest(p_from_page, 0))::tid and d.ctid < format('(%s,0)', next_page)::tid
       and d.state = 1 and d.owner = p_gateway;
-  if next_page >= pg_relation_size('push.delivery') / current_setting('block_size')::int then
-    next_page := null;
-  end if;
+  next_page := case when next_page < pg_relation_size('push.delivery') / current_setting('block_size')::int then next_page end;
 end
 $$;
 
@@ -3780,9 +3776,8 @@ begin
     using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user, v_lanes,
       p_erasure.waiting;
   p_erasure.after_page := p_erasure.after_page + 1000;
-  if p_erasure.after_page >= pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int then
-    p_erasure.after_page := 0;
-  end if;
+  p_erasure.after_page := case when p_erasure.after_page < pg_relation_size(format('push.%I', v_table)::regclass)
+    / current_setting('block_size')::int then p_erasure.after_page else 0 end;
   return p_erasure;
 end
 $_$;
@@ -4337,13 +4332,9 @@ CREATE FUNCTION push.operate_call(p_operator text, p_app text, p_call_id text, p
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_message text;
+  v_message text := case p_action when 'requeue' then (select r.message from push.requeue(p_call_id, p_app) r)
+    else (select v.message from push.void_call(p_call_id, app => p_app) v) end;
 begin
-  if p_action = 'requeue' then
-    v_message := (select r.message from push.requeue(p_call_id, p_app) r);
-  else
-    v_message := (select v.message from push.void_call(p_call_id, app => p_app) v);
-  end if;
   update push.audit a set operator = left(p_operator, 128), detail = a.detail || jsonb_build_object('note', left(p_note, 500))
     where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
   return v_message;
@@ -5074,9 +5065,8 @@ CREATE FUNCTION push.quota_fault(p_app text, p_counts bigint[], p_refuses boolea
     LANGUAGE plpgsql
     AS $$
 declare
-  v_full     record;
-  v_refusals regclass;
-  v_wait     int;
+  v_full record;
+  v_wait int;
 begin
   select q.id, k.* into v_full from push.quota q
     cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
@@ -5087,10 +5077,7 @@ begin
   if not found or not p_refuses then
     return case when found then '{}' end::jsonb;
   end if;
-  v_refusals := push.meter(v_full.id, 'refusals');
-  if v_refusals is not null then
-    perform push.count_on_meter(v_refusals, 1);
-  end if;
+  perform push.count_on_meter(m.meter, 1) from push.meter(v_full.id, 'refusals') m(meter) where m.meter is not null;
   if v_full.count > v_full.most and v_full.most > 0 then
     return jsonb_build_object('code', '22023', 'column', case v_full.what when 'recipients' then 'recipients' else 'app' end,
       'message', format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
@@ -5282,10 +5269,9 @@ CREATE FUNCTION push.refuse_slots() RETURNS trigger
 declare
   v_fault text;
 begin
-  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    -- This snapshot may show a map that was replaced since: then this is a serialization failure.
-    perform from push.shard_map m where m.until is null for share;
-  end if;
+  -- A snapshot of the transaction may show a map that was replaced since: then this is a serialization failure.
+  perform from push.shard_map m
+    where current_setting('transaction_isolation') in ('repeatable read', 'serializable') and m.until is null for share;
   select format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', n.call_id, m.shards[push.slot_of(n.call_id) + 1],
       tg_argv[0], m.generation) into v_fault
     from (select m.shards, m.generation from push.shard_map m where m.until is null offset 0) m cross join new_calls n
@@ -5551,7 +5537,7 @@ declare
   c_max    constant int := 10000;
   c_back   constant interval := '24 hours';
   v_app    text := push.check_webhook(resend_webhooks.app);
-  v_from   timestamptz;
+  v_from   timestamptz := resend_webhooks.since;
   v_until  timestamptz;
   v_ids    bigint[];
   v_found  bigint;
@@ -5577,8 +5563,6 @@ begin
         message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app),
         hint = 'It may be of another app, or deleted because it was too old: push.timeline(''…'') shows a call of any app.';
     end if;
-  else
-    v_from := resend_webhooks.since;
   end if;
   -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
   -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
@@ -5657,10 +5641,8 @@ begin
   select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
     into v_token, v_since, v_reason
     from gone g;
-  invalidated := 0;
-  if apply and v_token <> '{}' then
-    invalidated := push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason);
-  end if;
+  invalidated := case when apply and v_token <> '{}'
+    then push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason) else 0 end;
   forgotten := cardinality(v_token) - invalidated;
   message := case
     when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
@@ -6549,12 +6531,9 @@ begin
     for no key update skip locked
   loop
     v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
-    v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
+    v_seen := push.meter_at(coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0), v_value >> 44);
     perform setval(push.meter(v_id, 'refusals_seen'), v_value);
-    count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
-      when 0 then - (v_seen & 4194303)
-      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303)
-      else (v_value >> 22) & 4194303 end);
+    count := greatest(0, (v_value & 4194303) - (v_seen & 4194303) + ((v_value >> 22) & 4194303) - ((v_seen >> 22) & 4194303));
     if count > 0 then
       return next;
     end if;
@@ -8049,9 +8028,9 @@ COMMENT ON COLUMN push.lanes.updated_at IS 'when the row last changed';
 
 COMMENT ON COLUMN push.lanes.channel IS 'provider and service: apns, webpush/google';
 
-COMMENT ON COLUMN push.lanes.refusal IS 'one sentence: why the provider refuses the credentials, and what to check; null: it does not';
+COMMENT ON COLUMN push.lanes.refusal IS 'one sentence: why the provider refuses the lane''s credentials, and what to check; null: it does not';
 
-COMMENT ON COLUMN push.lanes.refused IS 'what refusal concerns: all pushes of the lane, some of them, or new credentials only, while the former ones are still used';
+COMMENT ON COLUMN push.lanes.refused IS 'what refusal concerns: all or some of the lane''s pushes, or new credentials that are not used yet';
 
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,

@@ -24,15 +24,11 @@ $$;
 
 -- These have other arguments now. What no longer exists is dropped by upgrade.sql.
 drop function if exists push.find_call(text, text), push.void_unsent(bigint[], boolean), push.put_away(int), push.take_job(int),
-  push.refuse(text, text), push.refuse(text, text, text), push.has_room(text, bigint[], boolean, boolean), push.use_quota(text[], bigint[]),
-  push.accept(text, text, text, jsonb, jsonb, int, text), push.settled(int, bigint[], int[]), push.add_counts(jsonb, text, bigint, bigint),
-  push.mask_user(jsonb, text), push.device_fault(text, text, text, text, text, text, text),
-  push.hand_over(bigint, text), push.finish_erasures(int), push.erase_from_call(bigint, text, jsonb, bigint[]),
+  push.refuse(text, text), push.settled(int, bigint[], int[]), push.add_counts(jsonb, text, bigint, bigint), push.mask_user(jsonb, text),
+  push.hand_over(bigint, text), push.finish_erasures(int), push.erase_from_call(bigint, text, jsonb, bigint[]), push.register_lane(text, text),
   push.register_app(text, int, int, boolean, text[], text, boolean), push.call_fault(text, text, text, jsonb, jsonb, int),
   push.report_lanes(int, smallint[], int[], int[], int[], text[], int[], int[]),
-  push.register_lane(text, text), push.dead_tokens(text, text[], text[], timestamptz[]), push.recipient_members(),
   push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]),
   push.park(int, bigint[], int[], int[], int[], int[], text[], text[]),
-  push.park(int, bigint[], int[], int[], int[], int[], text[], text[], text[]),
   push.settle(int, tid[], bigint[], int[], int[], int[], smallint[], smallint[], text[], text[], text[], timestamptz[], timestamptz[],
     text[], int[]);

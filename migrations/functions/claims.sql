@@ -145,10 +145,8 @@ declare
 begin
   v_picked := push.pick(p_gateway, p_claim, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647),
     coalesce(p_background, 2147483647), p_later_floor, p_later_max, p_last);
-  if v_picked.places is null then
-    return;
-  end if;
-  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
+  perform from push.gateways g
+    where v_picked.places is not null and g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
   if not found then
     return;
   end if;
@@ -265,9 +263,7 @@ begin
     from push.delivery d
     where d.ctid >= format('(%s,0)', greatest(p_from_page, 0))::tid and d.ctid < format('(%s,0)', next_page)::tid
       and d.state = 1 and d.owner = p_gateway;
-  if next_page >= pg_relation_size('push.delivery') / current_setting('block_size')::int then
-    next_page := null;
-  end if;
+  next_page := case when next_page < pg_relation_size('push.delivery') / current_setting('block_size')::int then next_page end;
 end
 $$;
 comment on function push.claimed_by is

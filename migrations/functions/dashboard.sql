@@ -77,13 +77,9 @@ comment on function push.overview is
 create or replace function push.operate_call(p_operator text, p_app text, p_call_id text, p_action text, p_note text) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_message text;
+  v_message text := case p_action when 'requeue' then (select r.message from push.requeue(p_call_id, p_app) r)
+    else (select v.message from push.void_call(p_call_id, app => p_app) v) end;
 begin
-  if p_action = 'requeue' then
-    v_message := (select r.message from push.requeue(p_call_id, p_app) r);
-  else
-    v_message := (select v.message from push.void_call(p_call_id, app => p_app) v);
-  end if;
   update push.audit a set operator = left(p_operator, 128), detail = a.detail || jsonb_build_object('note', left(p_note, 500))
     where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
   return v_message;

@@ -266,9 +266,8 @@ begin
     using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user, v_lanes,
       p_erasure.waiting;
   p_erasure.after_page := p_erasure.after_page + 1000;
-  if p_erasure.after_page >= pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int then
-    p_erasure.after_page := 0;
-  end if;
+  p_erasure.after_page := case when p_erasure.after_page < pg_relation_size(format('push.%I', v_table)::regclass)
+    / current_setting('block_size')::int then p_erasure.after_page else 0 end;
   return p_erasure;
 end
 $$;

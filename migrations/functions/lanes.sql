@@ -12,6 +12,10 @@ begin
     update push.lane set channel = provider;
     alter table push.lane add constraint lane_service_known check (service = any (push.push_services(provider)));
   end if;
+  if not exists (select from pg_attribute a where a.attrelid = 'push.lane_status'::regclass and a.attname = 'refusal') then
+    alter table push.lane_status add column refusal text, add column refused text,
+      add constraint lane_status_refused_known check (refused in ('all', 'some', 'new'));
+  end if;
 end
 $$;
 comment on column push.lane.service is 'one of push.push_services(provider)';
@@ -66,14 +70,6 @@ comment on function push.ring_doorbell is 'wakes the gateways at commit; in the 
 
 -- How they are doing --------------------------------------------------------------------------------------------------
 
-do $$
-begin
-  if not exists (select from pg_attribute a where a.attrelid = 'push.lane_status'::regclass and a.attname = 'refusal') then
-    alter table push.lane_status add column refusal text, add column refused text,
-      add constraint lane_status_refused_known check (refused in ('all', 'some', 'new'));
-  end if;
-end
-$$;
 comment on column push.lane_status.refusal is 'one sentence: why the provider refuses the lane''s credentials, and what to check; null: it does not';
 comment on column push.lane_status.refused is 'what refusal concerns: all or some of the lane''s pushes, or new credentials that are not used yet';
 
@@ -141,9 +137,6 @@ left join (
 comment on view push.lanes is
   'one app and provider, or one of the push services of browsers: what it may send, what it has sent, what is owed. '
   'push.pause_lane stops it and push.resume_lane starts it again';
-comment on column push.lanes.refusal is 'one sentence: why the provider refuses the credentials, and what to check; null: it does not';
-comment on column push.lanes.refused is
-  'what refusal concerns: all pushes of the lane, some of them, or new credentials only, while the former ones are still used';
 comment on column push.lanes.window_size is
   'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
 comment on column push.lanes.capacity is 'number of requests that the connections could carry';

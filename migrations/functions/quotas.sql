@@ -131,9 +131,8 @@ create or replace function push.quota_fault(p_app text, p_counts bigint[], p_ref
 returns jsonb
 language plpgsql volatile as $$
 declare
-  v_full     record;
-  v_refusals regclass;
-  v_wait     int;
+  v_full record;
+  v_wait int;
 begin
   select q.id, k.* into v_full from push.quota q
     cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
@@ -144,10 +143,7 @@ begin
   if not found or not p_refuses then
     return case when found then '{}' end::jsonb;
   end if;
-  v_refusals := push.meter(v_full.id, 'refusals');
-  if v_refusals is not null then
-    perform push.count_on_meter(v_refusals, 1);
-  end if;
+  perform push.count_on_meter(m.meter, 1) from push.meter(v_full.id, 'refusals') m(meter) where m.meter is not null;
   if v_full.count > v_full.most and v_full.most > 0 then
     return jsonb_build_object('code', '22023', 'column', case v_full.what when 'recipients' then 'recipients' else 'app' end,
       'message', format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',

@@ -230,16 +230,16 @@ begin
         and (d.last_reason is not null or d.lane = any (v_lanes))
       order by d.due_at limit c_scanned
     ) w
-  ), pick as materialized (
-    select d.ctid as tid from push.delivery d where d.ctid = any (array(
-      select n.tid from (
-        select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
-      ) n
-      order by n.place limit p_max))
-    for no key update skip locked
   ), looked as (
-    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p)) returning d.outbox_id
+    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(
+      select x.ctid from push.delivery x where x.ctid = any (array(
+        select n.tid from (
+          select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+          where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
+        ) n
+        order by n.place limit p_max))
+      for no key update skip locked))
+    returning d.outbox_id
   ), noted as (
     insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
   )

@@ -121,10 +121,9 @@ language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_fault text;
 begin
-  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    -- This snapshot may show a map that was replaced since: then this is a serialization failure.
-    perform from push.shard_map m where m.until is null for share;
-  end if;
+  -- A snapshot of the transaction may show a map that was replaced since: then this is a serialization failure.
+  perform from push.shard_map m
+    where current_setting('transaction_isolation') in ('repeatable read', 'serializable') and m.until is null for share;
   select format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', n.call_id, m.shards[push.slot_of(n.call_id) + 1],
       tg_argv[0], m.generation) into v_fault
     from (select m.shards, m.generation from push.shard_map m where m.until is null offset 0) m cross join new_calls n

@@ -76,12 +76,9 @@ begin
     for no key update skip locked
   loop
     v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
-    v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
+    v_seen := push.meter_at(coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0), v_value >> 44);
     perform setval(push.meter(v_id, 'refusals_seen'), v_value);
-    count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
-      when 0 then - (v_seen & 4194303)
-      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303)
-      else (v_value >> 22) & 4194303 end);
+    count := greatest(0, (v_value & 4194303) - (v_seen & 4194303) + ((v_value >> 22) & 4194303) - ((v_seen >> 22) & 4194303));
     if count > 0 then
       return next;
     end if;

@@ -190,10 +190,8 @@ begin
   select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
     into v_token, v_since, v_reason
     from gone g;
-  invalidated := 0;
-  if apply and v_token <> '{}' then
-    invalidated := push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason);
-  end if;
+  invalidated := case when apply and v_token <> '{}'
+    then push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason) else 0 end;
   forgotten := cardinality(v_token) - invalidated;
   message := case
     when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)

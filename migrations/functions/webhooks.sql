@@ -561,7 +561,7 @@ declare
   c_max    constant int := 10000;
   c_back   constant interval := '24 hours';
   v_app    text := push.check_webhook(resend_webhooks.app);
-  v_from   timestamptz;
+  v_from   timestamptz := resend_webhooks.since;
   v_until  timestamptz;
   v_ids    bigint[];
   v_found  bigint;
@@ -587,8 +587,6 @@ begin
         message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app),
         hint = 'It may be of another app, or deleted because it was too old: push.timeline(''…'') shows a call of any app.';
     end if;
-  else
-    v_from := resend_webhooks.since;
   end if;
   -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
   -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
