@@ -115,7 +115,7 @@ begin
     select coalesce(jsonb_agg(jsonb_build_object('userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
     from push.skipped_recipients(v_call.id) s
     -- Of those who were given here, whether they are new or not.
-    where substring(s.field from '\d+')::int + 1 in (
+    where substring(s.field from '[0-9]+')::int + 1 in (
       select a.ordinal from jsonb_array_elements(v_all) with ordinality a(entry, ordinal)
       where a.entry in (select e from jsonb_array_elements(add_recipients.recipients) e)));
   skipped := jsonb_array_length(skipped_recipients);
@@ -500,12 +500,12 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
       then 'recipients: has a number that is too large or too small; write it as text'
     when push.is_message(p_kind) and p_takes_text and jsonb_typeof(p_payload -> 'text') not in ('string', 'null')
       then 'payload.text: must be a string, or left out'
-    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. In Turkish, I is no capital of i.
     when push.is_message(p_kind) then 'payload.' || coalesce(
         jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}',
         'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}'))
       || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
         else ': a message''s text does not travel in a push; leave it out' end
   end)
@@ -657,7 +657,7 @@ begin
   if v_fault is not null then
     raise exception using
       errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
-      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
+      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^[.]([a-z_]+)'), '');
   end if;
   if new.state = old.state then
     new.ended_at := old.ended_at;
@@ -775,7 +775,7 @@ begin
         union all
         select format('the quota of %s is not the one that %s has: %s', r.app, r.replica, array_to_string(r.limits, '/', 'none'))
           from push.quota_of_replica r left join push.quota q on q.app = r.app
-          where r.limits <> coalesce(q.configured, '{null,null,null}')
+          where r.limits <> coalesce(q.configured, array_fill(null::int, '{3}'))
             and exists (select from push.gateways g where g.name = r.replica and g.alive)
       ) q(trouble);
 end
@@ -2118,14 +2118,15 @@ begin
   -- Not more than 60: every query on history opens a file for each partition.
   for v_day in
     select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, 60), interval '1 day') d
-    where to_regclass('push.history_' || to_char(d, 'YYYYMMDD')) is null
+    where not exists (select from pg_inherits i
+      where i.inhparent = 'push.history'::regclass and i.inhrelid = to_regclass('push.history_' || to_char(d, 'YYYYMMDD')))
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     begin
-      execute format('create table push.%I (like push.history including all)', v_name);
+      execute format('create table if not exists push.%I (like push.history including all)', v_name);
       execute format('alter table push.%I alter user_id set statistics 0, alter token set statistics 0, alter locale set statistics 0, '
         'alter data set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
-        'set (autovacuum_analyze_threshold = 100000)', v_name);
+        'set (autovacuum_analyze_threshold = 100000), replica identity full', v_name);
       execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
@@ -3128,16 +3129,14 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
   union all
   select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
       'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
-      'trigger …), and gives rights back with: select push.grant_roles();'
-    from (
-      select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
-      where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
-      union all
-      select format('%s may not execute push.%s', r.role, p.proname)
-      from push.role_rights r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
-      join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
-      where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
-    ) f(fault)
+      'trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.'
+    from push.schema_faults f
+  union all
+  select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
+        'none'), case when count(*) = 0 then 'ok' else 'warn' end,
+      'In the last day, claims could not read these calls; their pushes are dead (Unreadable). SQLSTATE XX001 or XX002: the table or an '
+      'index is damaged, restore a backup. Others: a value that was written by hand.'
+    from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
   -- Calls from before a restore are left as they are.
   select 'calls past their deadline', case when count(*) = 0 then 'none' else format('%s, the oldest for %s',
@@ -3267,7 +3266,7 @@ CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, sta
         else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
     from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
     left join (
-      select now() - a.xact_start as age, a.pid from pg_stat_activity a
+      select greatest(now() - a.xact_start, '0') as age, a.pid from pg_stat_activity a
       where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
       order by a.xact_start limit 1
     ) t on true
@@ -3275,6 +3274,21 @@ CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, sta
   select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
       'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
     from (select count(*) from pg_prepared_xacts) p
+  union all
+  select 'replication slots',
+      coalesce(push.first_few(array_agg(format('%s holds back vacuum by %s transactions', s.slot_name, age(s.xmin)) order by age(s.xmin) desc)),
+        'none holds back vacuum'),
+      case when coalesce(max(age(s.xmin)), 0) < 1000000 and bool_and(s.active) is not false then 'ok'
+        when max(age(s.xmin)) < 10000000 then 'warn' else 'bad' end,
+      'A standby is gone, or runs a long query. If it does not come back, a superuser calls: select pg_drop_replication_slot(NAME).'
+    from pg_replication_slots s where s.xmin is not null
+  union all
+  -- Who may not see the state of standbys sees null.
+  select 'synchronous standby', case when s.names = '' then 'none is required' when s.is_there then 'connected' else 'none is connected' end,
+      case when s.names = '' or s.is_there then 'ok' else 'bad' end,
+      'Commits of backends and of the HTTP API wait for it. Start it, or an administrator changes synchronous_standby_names.'
+    from (select current_setting('synchronous_standby_names') as names,
+      exists (select from pg_stat_replication r where coalesce(r.sync_state, 'sync') in ('sync', 'quorum')) as is_there) s
   union all
   select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
@@ -3605,7 +3619,7 @@ CREATE FUNCTION push.is_token(p_provider text, p_token text) RETURNS boolean
     when 'apns' then length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]'
     when 'fcm' then length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]'
     when 'expo' then case when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
-        then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+        then length(p_token) <= 256 and p_token !~ '[^]A-Za-z0-9_:%.[-]'
       else p_token like '________-____-____-____-____________'
         and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]' end
     when 'webpush' then length(p_token) between 133 and 1000
@@ -3614,7 +3628,7 @@ CREATE FUNCTION push.is_token(p_provider text, p_token text) RETURNS boolean
       and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
       and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
       and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
-      and left(p_token, -123) !~ '["#<>\\^`{|}]'
+      and left(p_token, -123) !~ E'["#<>\\\\^`{|}]'
       and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
       and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
         between '00001' and '65535' end
@@ -3870,7 +3884,7 @@ begin
       from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
     when 'string' then case
       when p_words then to_jsonb(regexp_replace(p_value #>> '{}', '(?<![[:alnum:]_])'
-        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', '\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
+        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', E'\\\\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
       when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
     else p_value end;
 end
@@ -3951,6 +3965,7 @@ CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     AS $$
 declare
   v_missed bigint;
+  v_call   record;
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
@@ -3962,6 +3977,24 @@ begin
     select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
     order by x.deadline_at limit p_max for no key update skip locked));
   get diagnostics v_missed = row_count;
+  return v_missed;
+exception when others then
+  -- A call that fails, for example by a trigger that somebody has added, must not keep the others from being missed.
+  v_missed := 0;
+  for v_call in
+    select x.id, x.deadline_at from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
+    order by x.deadline_at limit p_max for no key update skip locked
+  loop
+    begin
+      update push.outbox o set state = 'missed' where o.id = v_call.id;
+      v_missed := v_missed + 1;
+    exception when others then
+      -- It is tried again at each run, which is not logged for ever.
+      if v_call.deadline_at > statement_timestamp() - interval '5 s' then
+        raise warning 'push.outbox.id %: it is past its deadline and cannot be marked as missed (SQLSTATE %)', v_call.id, sqlstate;
+      end if;
+    end;
+  end loop;
   return v_missed;
 end
 $$;
@@ -4665,7 +4698,7 @@ declare
   v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
   v_ringing smallint[];
   v_suspect record;
-  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned(to_regclass('push.delivery_ready')), 0);
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
     or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
@@ -4722,7 +4755,7 @@ begin
     calls := calls || v_suspect.outbox_id;
   end if;
   v_read := set_config('push.entries_scanned',
-    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
+    (coalesce(pg_stat_get_xact_tuples_returned(to_regclass('push.delivery_ready')), 0) - v_read)::text, false);
 end
 $$;
 
@@ -4916,10 +4949,10 @@ CREATE FUNCTION push.push_service(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case when p_provider <> 'webpush' then ''
-    when p_token ~* '^https://([^/:]*\.)?(fcm\.googleapis|google)\.com[:/]' then 'google'
-    when p_token ~* '^https://([^/:]*\.)?push\.services\.mozilla\.com[:/]' then 'mozilla'
-    when p_token ~* '^https://([^/:]*\.)?push\.apple\.com[:/]' then 'apple'
-    when p_token ~* '^https://([^/:]*\.)?notify\.windows\.com[:/]' then 'windows'
+    when p_token ~* '^https://([^/:]*[.])?(fcm[.]googleapis|google)[.]com[:/]' then 'google'
+    when p_token ~* '^https://([^/:]*[.])?push[.]services[.]mozilla[.]com[:/]' then 'mozilla'
+    when p_token ~* '^https://([^/:]*[.])?push[.]apple[.]com[:/]' then 'apple'
+    when p_token ~* '^https://([^/:]*[.])?notify[.]windows[.]com[:/]' then 'windows'
     else 'other' end
 $$;
 
@@ -4980,6 +5013,46 @@ end
 $$;
 
 COMMENT ON FUNCTION push.pushes_of(p_calls bigint[]) IS 'everything that calls have sent or still owe';
+
+CREATE FUNCTION push.put_aside(p_lanes smallint[], p_max integer[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  v_call  record;
+  v_count int := 0;
+begin
+  for v_call in
+    select d.outbox_id, array_agg(d.ctid) as places from unnest(p_lanes, p_max) l(lane, most) cross join lateral (
+      select d.ctid, d.outbox_id from push.delivery d
+      where d.ready_lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
+      order by d.deadline_at limit l.most for no key update skip locked) d group by d.outbox_id
+  loop
+    begin
+      perform (select count(d::text) from push.delivery d where d.ctid = any (v_call.places)),
+        (select count(o::text) + count((select min(k) from jsonb_object_keys(o.declined) k)) from push.outbox o where o.id = v_call.outbox_id);
+    exception when others then
+      v_count := v_count + 1;
+      insert into push.audit (action, target, detail) values ('put_aside', 'push.outbox.id ' || v_call.outbox_id,
+        jsonb_build_object('sqlstate', sqlstate, 'pushes', cardinality(v_call.places)));
+      begin
+        perform push.bury(v_call.places, 4, 'Unreadable');
+      exception when others then
+        delete from push.delivery d where d.ctid = any (v_call.places);
+      end;
+    end;
+  end loop;
+  return v_count;
+end
+$$;
+
+COMMENT ON FUNCTION push.put_aside(p_lanes smallint[], p_max integer[]) IS 'after a claim that failed because of a row: ends the ready deliveries of calls that cannot be read as dead (Unreadable), and deletes those that cannot be read themselves. push.audit and push.health name the calls. p_lanes, p_max: as for push.claim. Returns how many calls';
 
 CREATE FUNCTION push.put_away() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6298,13 +6371,13 @@ declare
       and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64) || case when not p_is_call and p_payload ? 'text'
     then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), c_text))) else '{}' end;
   v_text    text := v_payload::text;
-  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
+  v_escapes int := length(v_text) - length(translate(v_text, E'"\\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_members int;
 begin
   -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings.
   select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
-      coalesce(sum(length(value::text) - length(translate(value::text, '"\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
+      coalesce(sum(length(value::text) - length(translate(value::text, E'"\\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
     into v_members, v_nested
     from jsonb_each(v_payload);
   v_members := v_members - (
@@ -7014,14 +7087,14 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
   select case when push.is_token('webpush', t.token) then t.token end
   from (
     select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
-        substring(j.text from '"endpoint"\s*:\s*"([^"]*)"')
-        || '#auth=' || rtrim(translate(substring(j.text from '"auth"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
-        || '&p256dh=' || rtrim(translate(substring(j.text from '"p256dh"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
+        substring(j.text from '"endpoint"[[:space:]]*:[[:space:]]*"([^"]*)"')
+        || '#auth=' || rtrim(translate(substring(j.text from '"auth"[[:space:]]*:[[:space:]]*"([^"]*)"'), '+/', '-_'), '=')
+        || '&p256dh=' || rtrim(translate(substring(j.text from '"p256dh"[[:space:]]*:[[:space:]]*"([^"]*)"'), '+/', '-_'), '=')
       else btrim(p_token, E' \t\r\n') end as token
     from (
-      select case when strpos(p_token, '\') = 0 then p_token
-        else regexp_replace(regexp_replace(regexp_replace(replace(p_token, '\/', '/'),
-          '\\u003d', '=', 'gi'), '\\u0026', '&', 'gi'), '\\u002b', '+', 'gi') end as text
+      select case when strpos(p_token, E'\\') = 0 then p_token
+        else regexp_replace(regexp_replace(regexp_replace(replace(p_token, E'\\/', '/'),
+          E'\\\\u003d', '=', 'gi'), E'\\\\u0026', '&', 'gi'), E'\\\\u002b', '+', 'gi') end as text
     ) j
   ) t
 $$;
@@ -7713,6 +7786,8 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_thr
 ALTER TABLE ONLY push.follow_ups ALTER COLUMN outbox_id SET STATISTICS 0;
 ALTER TABLE ONLY push.follow_ups ALTER COLUMN why SET STATISTICS 0;
 
+ALTER TABLE ONLY push.follow_ups REPLICA IDENTITY FULL;
+
 COMMENT ON TABLE push.follow_ups IS 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
 
 COMMENT ON COLUMN push.follow_ups.outbox_id IS 'the call: push.outbox.id';
@@ -7836,6 +7911,8 @@ ALTER TABLE ONLY push.history_default ALTER COLUMN failures SET STATISTICS 0;
 ALTER TABLE ONLY push.history_default ALTER COLUMN token SET STATISTICS 0;
 ALTER TABLE ONLY push.history_default ALTER COLUMN locale SET STATISTICS 0;
 ALTER TABLE ONLY push.history_default ALTER COLUMN data SET STATISTICS 0;
+
+ALTER TABLE ONLY push.history_default REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE push.history_default IS 'airbag: catches finished pushes for which no day''s partition exists';
 
@@ -8037,6 +8114,8 @@ CREATE TABLE push.origin (
     written_at timestamp with time zone GENERATED ALWAYS AS (push.written_at()) STORED
 );
 
+ALTER TABLE ONLY push.origin REPLICA IDENTITY FULL;
+
 COMMENT ON TABLE push.origin IS 'when this database was made. A row that was written later than it was made was restored from a dump, and with it all that was owed then (restore.sql)';
 
 COMMENT ON COLUMN push.origin.made_at IS 'when the row was first made, as a dump has it';
@@ -8103,6 +8182,8 @@ CREATE TABLE push.quarantined_tokens (
     quarantined_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT quarantined_tokens_provider_known CHECK ((provider = ANY (push.channels())))
 );
+
+ALTER TABLE ONLY push.quarantined_tokens REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE push.quarantined_tokens IS 'one token that its provider called dead while the lane''s invalidation is on hold; it is used as if alive, until push.resume_invalidation decides';
 
@@ -8350,7 +8431,7 @@ UNION ALL
            FROM c_insert) || ', update (state, answered_by, end_reason), '::text) || ( SELECT c_select.rights
            FROM c_select)) || ' on push.outbox'::text)), ('push_tenant'::text,(( SELECT c_insert.rights
            FROM c_insert) || ' on push.outbox'::text)), ('push_ops'::text,(( SELECT c_select.rights
-           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
+           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
 UNION ALL
  SELECT 'push_gateway'::text AS role,
     ('select on push.'::text || t.t) AS "right"
@@ -8362,6 +8443,82 @@ COMMENT ON VIEW push.role_rights IS 'the rights of the roles; for push.grant_rol
 COMMENT ON COLUMN push.role_rights.role IS 'the role';
 
 COMMENT ON COLUMN push.role_rights."right" IS 'what it may do, as GRANT names it';
+
+CREATE VIEW push.schema_objects AS
+ WITH made AS (
+         SELECT c.oid,
+            c.relname AS name,
+            c.relkind,
+            c.relrowsecurity,
+            c.relreplident
+           FROM pg_class c
+          WHERE ((c.relnamespace = ('push'::regnamespace)::oid) AND (c.relkind = ANY (ARRAY['r'::"char", 'p'::"char"])) AND (NOT c.relispartition) AND ("left"((c.relname)::text, 3) <> 'pg_'::text))
+        )
+ SELECT format('trigger %s of push.%s'::text, t.tgname, c.name) AS object,
+        CASE
+            WHEN (t.tgenabled = ANY (ARRAY['O'::"char", 'A'::"char"])) THEN 'enabled'::text
+            ELSE 'disabled'::text
+        END AS state
+   FROM (made c
+     JOIN pg_trigger t ON (((t.tgrelid = c.oid) AND (NOT t.tgisinternal))))
+UNION ALL
+ SELECT format('index %s of push.%s'::text, x.relname, c.name) AS object,
+        CASE
+            WHEN i.indisvalid THEN 'valid'::text
+            ELSE 'invalid'::text
+        END AS state
+   FROM ((made c
+     JOIN pg_index i ON ((i.indrelid = c.oid)))
+     JOIN pg_class x ON ((x.oid = i.indexrelid)))
+UNION ALL
+ SELECT ('table push.'::text || (c.name)::text) AS object,
+        CASE
+            WHEN c.relrowsecurity THEN 'under row-level security'::text
+            WHEN ((c.relkind = 'r'::"char") AND (c.relreplident = 'n'::"char")) THEN 'without a replica identity'::text
+            ELSE 'as made'::text
+        END AS state
+   FROM made c
+UNION ALL
+ SELECT ('function push.'::text || (p.proname)::text) AS object,
+    string_agg(md5(p.prosrc), ' '::text ORDER BY (md5(p.prosrc))) AS state
+   FROM pg_proc p
+  WHERE (p.pronamespace = ('push'::regnamespace)::oid)
+  GROUP BY p.proname;
+
+COMMENT ON VIEW push.schema_objects IS 'what the schema is made of now; for push.schema_faults';
+
+COMMENT ON COLUMN push.schema_objects.object IS 'kind and name';
+
+COMMENT ON COLUMN push.schema_objects.state IS 'the state that calls depend on; of a function, a digest of its body';
+
+CREATE MATERIALIZED VIEW push.schema_made AS
+ SELECT schema_objects.object,
+    schema_objects.state
+   FROM push.schema_objects
+  WITH NO DATA;
+
+COMMENT ON MATERIALIZED VIEW push.schema_made IS 'push.schema_objects as migrate has left them';
+
+CREATE VIEW push.schema_faults AS
+ SELECT
+        CASE
+            WHEN (o.object IS NULL) THEN (m.object || ' is missing'::text)
+            WHEN (m.object ~~ 'function %'::text) THEN (m.object || ' was changed'::text)
+            ELSE ((m.object || ' is '::text) || o.state)
+        END AS fault
+   FROM (push.schema_made m
+     LEFT JOIN push.schema_objects o USING (object))
+  WHERE (o.state IS DISTINCT FROM m.state)
+UNION ALL
+ SELECT format('%s may not execute push.%s'::text, r.role, p.proname) AS fault
+   FROM ((push.role_rights r
+     CROSS JOIN LATERAL regexp_matches(r."right", 'push[.]([a-z_]+)'::text, 'g'::text) m(names))
+     JOIN pg_proc p ON (((p.proname = m.names[1]) AND (p.pronamespace = ('push'::regnamespace)::oid))))
+  WHERE ((r.role = 'push_gateway'::text) AND (r."right" ~~ 'execute %'::text) AND (NOT has_function_privilege((to_regrole(r.role))::oid, p.oid, 'execute'::text)));
+
+COMMENT ON VIEW push.schema_faults IS 'how the schema differs from what migrate has left; for push.health and push-gateway migrate';
+
+COMMENT ON COLUMN push.schema_faults.fault IS 'a sentence';
 
 CREATE TABLE push.shard_here (
     is_present boolean DEFAULT true NOT NULL,

@@ -142,3 +142,20 @@ from (values
     values ('u', 'strange', 'fcm', 'strange-token-0123456789', now() - interval '1 hour')$$, null),
   ('update of the copy', $$update push.devices set locale = 'de' where app = 'strange'$$, null)
 ) d(name, statement, verb);
+
+-- A caller's session may have standard_conforming_strings = off.
+select test.equal('no function depends on how a backslash in a literal is read', (select string_agg(p.proname, ' ' order by p.proname)
+  from pg_proc p where p.pronamespace = 'push'::regnamespace
+    and strpos(regexp_replace(p.prosrc, 'E''([^'']|'''')*''', '', 'g'), chr(92)) > 0), null);
+-- Or array_nulls = off.
+select test.equal('nor on how a null in a list is read', (select string_agg(p.proname, ' ' order by p.proname)
+  from pg_proc p where p.pronamespace = 'push'::regnamespace and p.prosrc ~ '''[{]([^''"]*,)?null[,}]'), null);
+create function pg_temp.read_token() returns text language sql as $$
+  select push.webpush_token(format('{"endpoint": "https:%s/%s/fcm.googleapis.com/x", "keys": {"auth": "%s", "p256dh": "B%s"}}', chr(92), chr(92),
+    repeat('a', 21) || 'A', repeat('A', 86)))
+    || push.push_service('webpush', 'https://fcm.googleapis.com/x') || push.is_token('expo', 'ExponentPushToken[' || repeat('x', 20) || ']') $$;
+select pg_temp.read_token() as token \gset
+set local standard_conforming_strings = off;
+select test.equal('a subscription is read whatever the session says of backslashes', pg_temp.read_token() || left(:'token', 0), :'token');
+set local standard_conforming_strings = on;
+select test.equal('and is the one that was written', :'token' ~ '^https://fcm[.]googleapis[.]com/x#auth=a+A&p256dh=BA+googletrue$', true);

@@ -57,3 +57,41 @@ select test.equal('and no more than it has room for', test.claimed_later(:g1, '{
 select test.call('fair-a5', 4, 'fair-a', p_ring => 600);
 select test.equal('calls get all the room', test.claimed_later(:g1, '{0}'), 4::bigint);
 select test.equal('without a limit the background may use all of it', test.claimed_later(:g1, '{}'), 3::bigint);
+
+-- The index has another name, for example after "create index concurrently" beside it.
+savepoint renamed;
+alter index push.delivery_ready rename to delivery_ready_2;
+select test.call('renamed', 1, 'fair-a');
+select test.equal('an index that was made again under another name stops no claim', test.claimed(:g1, test.lanes()), 'fair-a:1');
+select test.equal('and is named', (select string_agg(f.fault, ', ') from push.schema_faults f), 'index delivery_ready of push.delivery is missing');
+rollback to renamed;
+
+-- A call that cannot be read.
+select test.call('readable-1', 2, 'fair-a') as readable, test.call('unreadable', 2, 'fair-a') as unreadable, test.call('readable-2', 1, 'fair-c') \gset
+set local session_replication_role = replica;
+update push.outbox set declined = to_jsonb((select string_agg(gen_random_uuid()::text, '') from generate_series(1, 300))) where id = :unreadable;
+set local session_replication_role = origin;
+create function pg_temp.claim_fails(p_gateway int) returns text language plpgsql as $$
+begin
+  perform test.claimed(p_gateway, test.lanes());
+  return 'no error';
+exception when others then
+  return sqlstate;
+end $$;
+select test.equal('a claim cannot leave it out', pg_temp.claim_fails(:g1), '22023');
+select test.equal('it is put aside', push.put_aside(test.lanes(), '{9,9,9}'), 1);
+select test.equal('its pushes end with a reason', (select string_agg(concat_ws(' ', outcome, reason), ', ') from push.delivery_history
+  where outbox_id = :unreadable), 'dead Unreadable, dead Unreadable');
+select test.equal('the others are claimed', test.claimed(:g1, test.lanes()), 'fair-a:2 fair-c:1');
+select test.equal('health names it', (select state || ' ' || value from push.health where item = 'calls put aside'),
+  format('warn push.outbox.id %s (SQLSTATE 22023)', :unreadable));
+select test.equal('nothing else is put aside', push.put_aside(test.lanes(), '{9,9,9}'), 0);
+select test.call('unwritable', 1, 'fair-a') as unwritable \gset
+set local session_replication_role = replica;
+update push.outbox set declined = '1' where id = :unwritable;
+set local session_replication_role = origin;
+alter table push.history add constraint nothing_unreadable check (reason <> 'Unreadable') not valid;
+select push.put_aside(test.lanes(), '{9,9,9}') as calls \gset
+select test.equal('one whose end cannot be written either is deleted', :calls || ' ' || count(*), '1 0') from push.delivery
+  where outbox_id = :unwritable;
+alter table push.history drop constraint nothing_unreadable;

@@ -56,6 +56,13 @@ select test.equal('a retired gateway has ended', (select alive || ' ' || ended_r
 select test.equal('partitions for yesterday, today and 14 days exist', (select count(*) from pg_inherits where inhparent = 'push.history'::regclass),
   17::bigint);
 select test.equal('making them again makes none', push.ensure_partitions(), 0);
+savepoint attached;
+select 'history_' || to_char(now() at time zone 'UTC', 'YYYYMMDD') as today \gset
+alter table push.history detach partition push.:today;
+select push.ensure_partitions() as made \gset
+select test.equal('one that was detached is attached again', :made || ' ' || count(*), '1 17')
+  from pg_inherits where inhparent = 'push.history'::regclass;
+rollback to attached;
 select test.equal('two more days', push.ensure_partitions(16), 2);
 set local timezone = 'Pacific/Auckland';
 select test.equal('days are UTC days in any session', push.ensure_partitions(16), 0);

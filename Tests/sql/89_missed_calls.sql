@@ -205,3 +205,21 @@ select push.follow_up(true), pg_temp.claim(:g, :fcm, 1) \g /dev/null
 select test.follow();
 select test.equal('although one of the cancels has been claimed', regexp_replace(pg_temp.pushes('first'), ':-0.', '', 'g'),
   'cancel! cancel! missed_call! missed_call!');
+
+-- A trigger that somebody has added raises for one call.
+select test.call('heard-' || i, 1, 'ops') from generate_series(1, 3) i;
+set local session_replication_role = replica;
+update push.outbox set deadline_at = now() - interval '1 minute' where call_id like 'heard-%';
+set local session_replication_role = origin;
+create function pg_temp.refuse() returns trigger language plpgsql as $$
+begin
+  if new.call_id = 'heard-2' and new.state = 'missed' then raise exception 'no'; end if;
+  return new;
+end $$;
+create trigger refuse_missed before update on push.outbox for each row execute function pg_temp.refuse();
+create function pg_temp.states() returns text language sql as
+  $$ select string_agg(call_id || ' ' || state, ', ' order by call_id) from push.outbox where call_id like 'heard-%' $$;
+select test.equal('a call that cannot be marked as missed stops no other', push.miss(), 2::bigint);
+select test.equal('it alone rings on', pg_temp.states(), 'heard-1 missed, heard-2 ringing, heard-3 missed');
+drop trigger refuse_missed on push.outbox;
+select test.equal('until it can be', push.miss() || ' ' || pg_temp.states(), '1 heard-1 missed, heard-2 missed, heard-3 missed');

@@ -212,7 +212,8 @@ rollback to jobs;
 select test.equal('an hourly job may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a hint names the role, unless operators may do it', (select string_agg(item, ', ' order by item) from push.health where hint ~
   '(as a role in pg_signal_backend|[Oo]wner of the schema|role in push_keys|superuser|administrator)'),
-  'API keys, history without a partition, lock table, oldest transaction, other logins, prepared transactions, schema');
+  'API keys, history without a partition, lock table, oldest transaction, other logins, prepared transactions, replication slots, schema, '
+  'synchronous standby');
 savepoint schema;
 create function pg_temp.schema_is() returns text language sql as $$ select state || ' ' || value from push.health where item = 'schema' $$;
 select test.equal('a schema as it was made is well', pg_temp.schema_is(), 'ok complete');
@@ -224,6 +225,22 @@ alter table push.outbox enable trigger fan_out;
 select push.grant_roles() is not null as done \gset
 select test.equal('what the hint says mends them', pg_temp.schema_is(), 'ok complete');
 rollback to schema;
+savepoint schema;
+drop index push.delivery_waiting;
+alter table push.devices enable row level security;
+alter table push.follow_ups replica identity nothing;
+drop trigger end_calls on push.outbox;
+create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as 'select true';
+select test.equal('what is missing or was changed is named', (select string_agg(f.fault, ', ' order by f.fault) from push.schema_faults f),
+  'function push.is_call was changed, index delivery_waiting of push.delivery is missing, table push.devices is under row-level security, '
+  'table push.follow_ups is without a replica identity, trigger end_calls of push.outbox is missing');
+create index something on push.delivery (attempt);
+refresh materialized view push.schema_made;
+select test.equal('until it is declared to be right', (select state || ' ' || value from push.health where item = 'schema'), 'ok complete');
+rollback to schema;
+select test.equal('a server without standbys needs none', (select string_agg(concat_ws(' ', item, state, value), ', ' order by item)
+  from push.health where item in ('replication slots', 'synchronous standby')),
+  'replication slots ok none holds back vacuum, synchronous standby ok none is required');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;

@@ -34,7 +34,7 @@ begin
   if v_fault is not null then
     raise exception using
       errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
-      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
+      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^[.]([a-z_]+)'), '');
   end if;
   if new.state = old.state then
     new.ended_at := old.ended_at;

@@ -28,10 +28,10 @@ comment on function push.push_services is
 
 create or replace function push.push_service(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
   select case when p_provider <> 'webpush' then ''
-    when p_token ~* '^https://([^/:]*\.)?(fcm\.googleapis|google)\.com[:/]' then 'google'
-    when p_token ~* '^https://([^/:]*\.)?push\.services\.mozilla\.com[:/]' then 'mozilla'
-    when p_token ~* '^https://([^/:]*\.)?push\.apple\.com[:/]' then 'apple'
-    when p_token ~* '^https://([^/:]*\.)?notify\.windows\.com[:/]' then 'windows'
+    when p_token ~* '^https://([^/:]*[.])?(fcm[.]googleapis|google)[.]com[:/]' then 'google'
+    when p_token ~* '^https://([^/:]*[.])?push[.]services[.]mozilla[.]com[:/]' then 'mozilla'
+    when p_token ~* '^https://([^/:]*[.])?push[.]apple[.]com[:/]' then 'apple'
+    when p_token ~* '^https://([^/:]*[.])?notify[.]windows[.]com[:/]' then 'windows'
     else 'other' end
 $$;
 comment on function push.push_service is 'which of push.push_services a push to this token goes to';

@@ -40,8 +40,9 @@ comment on function push.is_offered is
 -- Usually there is no suspect at all, and a gateway has at most one at a time. Lanes are read without "order by", which would read every
 -- lane before the first row: a nested loop keeps the order of p_lanes.
 --
--- push.entries_scanned holds the number of index entries read; it is set by an assignment, as "perform" would run a query. The condition
--- on push.origin is that of push.restored_at, as calling it would cost ten times as much.
+-- push.entries_scanned holds the number of index entries read; it is set by an assignment, as "perform" would run a query. If the index has
+-- another name, the number is 0, and push.health says that it is missing. The condition on push.origin is that of push.restored_at, as
+-- calling it would cost ten times as much.
 create or replace function push.pick(
   p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint,
   p_background bigint, p_later_floor timestamptz[], p_later_max int[], p_last smallint[], out places tid[], out calls bigint[]
@@ -52,7 +53,7 @@ declare
   v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
   v_ringing smallint[];
   v_suspect record;
-  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned(to_regclass('push.delivery_ready')), 0);
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
     or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
@@ -109,7 +110,7 @@ begin
     calls := calls || v_suspect.outbox_id;
   end if;
   v_read := set_config('push.entries_scanned',
-    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
+    (coalesce(pg_stat_get_xact_tuples_returned(to_regclass('push.delivery_ready')), 0) - v_read)::text, false);
 end
 $$;
 comment on function push.pick is
@@ -202,6 +203,43 @@ comment on function push.claim is
   'or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and '
   'users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting '
   'push.entries_scanned holds the number of index entries read, dead ones included';
+
+-- A call that cannot be read --------------------------------------------------------------------------------------------
+
+-- A claim is one statement, so one call that it cannot read, such as one on a damaged page, would fail it for all others. The gateway then
+-- calls this. Here each call is read alone, as a whole, which includes all that push.claim reads of it.
+create or replace function push.put_aside(p_lanes smallint[], p_max int[]) returns int
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_call  record;
+  v_count int := 0;
+begin
+  for v_call in
+    select d.outbox_id, array_agg(d.ctid) as places from unnest(p_lanes, p_max) l(lane, most) cross join lateral (
+      select d.ctid, d.outbox_id from push.delivery d
+      where d.ready_lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
+      order by d.deadline_at limit l.most for no key update skip locked) d group by d.outbox_id
+  loop
+    begin
+      perform (select count(d::text) from push.delivery d where d.ctid = any (v_call.places)),
+        (select count(o::text) + count((select min(k) from jsonb_object_keys(o.declined) k)) from push.outbox o where o.id = v_call.outbox_id);
+    exception when others then
+      v_count := v_count + 1;
+      insert into push.audit (action, target, detail) values ('put_aside', 'push.outbox.id ' || v_call.outbox_id,
+        jsonb_build_object('sqlstate', sqlstate, 'pushes', cardinality(v_call.places)));
+      begin
+        perform push.bury(v_call.places, 4, 'Unreadable');
+      exception when others then
+        delete from push.delivery d where d.ctid = any (v_call.places);
+      end;
+    end;
+  end loop;
+  return v_count;
+end
+$$;
+comment on function push.put_aside is 'after a claim that failed because of a row: ends the ready deliveries of calls that cannot be read as '
+  'dead (Unreadable), and deletes those that cannot be read themselves. push.audit and push.health name the calls. p_lanes, p_max: as for '
+  'push.claim. Returns how many calls';
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 

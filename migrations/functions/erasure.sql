@@ -54,7 +54,7 @@ begin
       from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
     when 'string' then case
       when p_words then to_jsonb(regexp_replace(p_value #>> '{}', '(?<![[:alnum:]_])'
-        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', '\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
+        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', E'\\\\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
       when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
     else p_value end;
 end

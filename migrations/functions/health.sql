@@ -25,7 +25,7 @@ language sql stable as $$
         else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
     from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
     left join (
-      select now() - a.xact_start as age, a.pid from pg_stat_activity a
+      select greatest(now() - a.xact_start, '0') as age, a.pid from pg_stat_activity a
       where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
       order by a.xact_start limit 1
     ) t on true
@@ -33,6 +33,21 @@ language sql stable as $$
   select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
       'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
     from (select count(*) from pg_prepared_xacts) p
+  union all
+  select 'replication slots',
+      coalesce(push.first_few(array_agg(format('%s holds back vacuum by %s transactions', s.slot_name, age(s.xmin)) order by age(s.xmin) desc)),
+        'none holds back vacuum'),
+      case when coalesce(max(age(s.xmin)), 0) < 1000000 and bool_and(s.active) is not false then 'ok'
+        when max(age(s.xmin)) < 10000000 then 'warn' else 'bad' end,
+      'A standby is gone, or runs a long query. If it does not come back, a superuser calls: select pg_drop_replication_slot(NAME).'
+    from pg_replication_slots s where s.xmin is not null
+  union all
+  -- Who may not see the state of standbys sees null.
+  select 'synchronous standby', case when s.names = '' then 'none is required' when s.is_there then 'connected' else 'none is connected' end,
+      case when s.names = '' or s.is_there then 'ok' else 'bad' end,
+      'Commits of backends and of the HTTP API wait for it. Start it, or an administrator changes synchronous_standby_names.'
+    from (select current_setting('synchronous_standby_names') as names,
+      exists (select from pg_stat_replication r where coalesce(r.sync_state, 'sync') in ('sync', 'quorum')) as is_there) s
   union all
   select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
@@ -158,16 +173,14 @@ language sql stable as $$
   union all
   select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
       'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
-      'trigger …), and gives rights back with: select push.grant_roles();'
-    from (
-      select format('trigger %s of push.%s is disabled', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
-      where c.relnamespace = 'push'::regnamespace and t.tgenabled not in ('O', 'A')
-      union all
-      select format('%s may not execute push.%s', r.role, p.proname)
-      from push.role_rights r cross join lateral regexp_matches(r."right", 'push\.(\w+)', 'g') m(names)
-      join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
-      where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute')
-    ) f(fault)
+      'trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.'
+    from push.schema_faults f
+  union all
+  select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
+        'none'), case when count(*) = 0 then 'ok' else 'warn' end,
+      'In the last day, claims could not read these calls; their pushes are dead (Unreadable). SQLSTATE XX001 or XX002: the table or an '
+      'index is damaged, restore a backup. Others: a value that was written by hand.'
+    from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
   -- Calls from before a restore are left as they are.
   select 'calls past their deadline', case when count(*) = 0 then 'none' else format('%s, the oldest for %s',
@@ -265,7 +278,7 @@ begin
         union all
         select format('the quota of %s is not the one that %s has: %s', r.app, r.replica, array_to_string(r.limits, '/', 'none'))
           from push.quota_of_replica r left join push.quota q on q.app = r.app
-          where r.limits <> coalesce(q.configured, '{null,null,null}')
+          where r.limits <> coalesce(q.configured, array_fill(null::int, '{3}'))
             and exists (select from push.gateways g where g.name = r.replica and g.alive)
       ) q(trouble);
 end

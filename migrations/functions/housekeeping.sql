@@ -55,7 +55,8 @@ comment on function push.expire is
 -- Making and dropping partitions are two functions and so two transactions: a drop that fails on a lock must not undo
 -- tomorrow's partition. Days are UTC days, whatever the session's time zone. A new partition has the statistics settings of
 -- push.history (0001_schema.sql). It is created first and attached afterwards. That locks push.history_default, which is
--- never written, and keeps no settlement waiting for a session that has read history in an open transaction.
+-- never written, and keeps no settlement waiting for a session that has read history in an open transaction. One that was detached is
+-- attached again: otherwise its day would have none.
 create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '100ms' as $$
 declare
@@ -71,14 +72,15 @@ begin
   -- Not more than 60: every query on history opens a file for each partition.
   for v_day in
     select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, 60), interval '1 day') d
-    where to_regclass('push.history_' || to_char(d, 'YYYYMMDD')) is null
+    where not exists (select from pg_inherits i
+      where i.inhparent = 'push.history'::regclass and i.inhrelid = to_regclass('push.history_' || to_char(d, 'YYYYMMDD')))
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     begin
-      execute format('create table push.%I (like push.history including all)', v_name);
+      execute format('create table if not exists push.%I (like push.history including all)', v_name);
       execute format('alter table push.%I alter user_id set statistics 0, alter token set statistics 0, alter locale set statistics 0, '
         'alter data set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
-        'set (autovacuum_analyze_threshold = 100000)', v_name);
+        'set (autovacuum_analyze_threshold = 100000), replica identity full', v_name);
       execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');

@@ -108,7 +108,7 @@ begin
     select coalesce(jsonb_agg(jsonb_build_object('userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
     from push.skipped_recipients(v_call.id) s
     -- Of those who were given here, whether they are new or not.
-    where substring(s.field from '\d+')::int + 1 in (
+    where substring(s.field from '[0-9]+')::int + 1 in (
       select a.ordinal from jsonb_array_elements(v_all) with ordinality a(entry, ordinal)
       where a.entry in (select e from jsonb_array_elements(add_recipients.recipients) e)));
   skipped := jsonb_array_length(skipped_recipients);

@@ -32,7 +32,7 @@ union all values
   ('push_keys', 'select on push.keys, push.apps'),
   ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
   ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
-    'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+    'push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
     'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
     'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
     'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, '
@@ -132,6 +132,49 @@ $$;
 revoke execute on all functions in schema push from public;
 select push.grant_roles();
 
+-- What the schema is made of --------------------------------------------------------------------------------------------
+
+-- Nothing could be deleted from a table without a primary key while it is in a publication, such as one FOR ALL TABLES.
+do $$
+begin
+  execute coalesce((
+    select string_agg(format('alter table push.%I replica identity full', c.relname), '; ') from pg_class c
+    where c.relnamespace = 'push'::regnamespace and c.relkind = 'r' and c.relreplident = 'd'
+      and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)), '');
+end
+$$;
+
+-- Without partitions, which come and go, and the table that a refresh of push.schema_made fills (pg_temp_…).
+create or replace view push.schema_objects as
+with made as (
+  select c.oid, c.relname as name, c.relkind, c.relrowsecurity, c.relreplident from pg_class c
+  where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition and left(c.relname, 3) <> 'pg_')
+select format('trigger %s of push.%s', t.tgname, c.name) as object, case when t.tgenabled in ('O', 'A') then 'enabled' else 'disabled' end as state
+from made c join pg_trigger t on t.tgrelid = c.oid and not t.tgisinternal
+union all select format('index %s of push.%s', x.relname, c.name), case when i.indisvalid then 'valid' else 'invalid' end
+from made c join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid
+union all select 'table push.' || c.name, case when c.relrowsecurity then 'under row-level security'
+  when c.relkind = 'r' and c.relreplident = 'n' then 'without a replica identity' else 'as made' end from made c
+union all select 'function push.' || p.proname, string_agg(md5(p.prosrc), ' ' order by md5(p.prosrc))
+from pg_proc p where p.pronamespace = 'push'::regnamespace group by p.proname;
+comment on view push.schema_objects is 'what the schema is made of now; for push.schema_faults';
+comment on column push.schema_objects.object is 'kind and name';
+comment on column push.schema_objects.state is 'the state that calls depend on; of a function, a digest of its body';
+
+create materialized view if not exists push.schema_made as select * from push.schema_objects with no data;
+comment on materialized view push.schema_made is 'push.schema_objects as migrate has left them';
+
+create or replace view push.schema_faults as
+select case when o.object is null then m.object || ' is missing' when m.object like 'function %' then m.object || ' was changed'
+  else m.object || ' is ' || o.state end as fault
+from push.schema_made m left join push.schema_objects o using (object) where o.state is distinct from m.state
+union all select format('%s may not execute push.%s', r.role, p.proname)
+from push.role_rights r cross join lateral regexp_matches(r."right", 'push[.]([a-z_]+)', 'g') m(names)
+join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
+where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute');
+comment on view push.schema_faults is 'how the schema differs from what migrate has left; for push.health and push-gateway migrate';
+comment on column push.schema_faults.fault is 'a sentence';
+
 -- How queries are planned -----------------------------------------------------------------------------------------------
 
 -- Backends and gateways keep their sessions for weeks, and PL/pgSQL makes a query's plan once a session, perhaps while the tables
@@ -167,7 +210,7 @@ begin
         'take_tally, trim_webhooks'),
       (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_among, ended, ended_for, expire, '
         'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
-        'resume_invalidation, settle, settle_webhooks, settled'),
+        'put_aside, resume_invalidation, settle, settle_webhooks, settled'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
       (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
@@ -197,3 +240,6 @@ begin
   end loop;
 end
 $$;
+
+-- Last, when all is there.
+refresh materialized view push.schema_made;

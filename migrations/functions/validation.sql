@@ -4,7 +4,8 @@
 --
 -- The checks are plain expressions, so that the planner inlines them: a function call for each recipient would cost more
 -- than the check. Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's regular
--- expressions 70 times slower.
+-- expressions 70 times slower. A backslash is only in literals that begin with E: what is inlined is parsed with the settings of the
+-- caller, who may have standard_conforming_strings = off.
 
 -- Names, tokens, kinds ------------------------------------------------------------------------------------------------
 
@@ -30,7 +31,7 @@ create or replace function push.is_token(p_provider text, p_token text) returns 
     when 'apns' then length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]'
     when 'fcm' then length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]'
     when 'expo' then case when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
-        then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+        then length(p_token) <= 256 and p_token !~ '[^]A-Za-z0-9_:%.[-]'
       else p_token like '________-____-____-____-____________'
         and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]' end
     when 'webpush' then length(p_token) between 133 and 1000
@@ -39,7 +40,7 @@ create or replace function push.is_token(p_provider text, p_token text) returns 
       and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
       and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
       and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
-      and left(p_token, -123) !~ '["#<>\\^`{|}]'
+      and left(p_token, -123) !~ E'["#<>\\\\^`{|}]'
       and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
       and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
         between '00001' and '65535' end
@@ -54,14 +55,14 @@ language sql immutable parallel safe returns null on null input as $$
   select case when push.is_token('webpush', t.token) then t.token end
   from (
     select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
-        substring(j.text from '"endpoint"\s*:\s*"([^"]*)"')
-        || '#auth=' || rtrim(translate(substring(j.text from '"auth"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
-        || '&p256dh=' || rtrim(translate(substring(j.text from '"p256dh"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
+        substring(j.text from '"endpoint"[[:space:]]*:[[:space:]]*"([^"]*)"')
+        || '#auth=' || rtrim(translate(substring(j.text from '"auth"[[:space:]]*:[[:space:]]*"([^"]*)"'), '+/', '-_'), '=')
+        || '&p256dh=' || rtrim(translate(substring(j.text from '"p256dh"[[:space:]]*:[[:space:]]*"([^"]*)"'), '+/', '-_'), '=')
       else btrim(p_token, E' \t\r\n') end as token
     from (
-      select case when strpos(p_token, '\') = 0 then p_token
-        else regexp_replace(regexp_replace(regexp_replace(replace(p_token, '\/', '/'),
-          '\\u003d', '=', 'gi'), '\\u0026', '&', 'gi'), '\\u002b', '+', 'gi') end as text
+      select case when strpos(p_token, E'\\') = 0 then p_token
+        else regexp_replace(regexp_replace(regexp_replace(replace(p_token, E'\\/', '/'),
+          E'\\\\u003d', '=', 'gi'), E'\\\\u0026', '&', 'gi'), E'\\\\u002b', '+', 'gi') end as text
     ) j
   ) t
 $$;
@@ -149,12 +150,12 @@ create or replace function push.call_fault(
       then 'recipients: has a number that is too large or too small; write it as text'
     when push.is_message(p_kind) and p_takes_text and jsonb_typeof(p_payload -> 'text') not in ('string', 'null')
       then 'payload.text: must be a string, or left out'
-    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. In Turkish, I is no capital of i.
     when push.is_message(p_kind) then 'payload.' || coalesce(
         jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}',
         'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}'))
       || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
         else ': a message''s text does not travel in a push; leave it out' end
   end)
@@ -335,13 +336,13 @@ declare
       and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64) || case when not p_is_call and p_payload ? 'text'
     then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), c_text))) else '{}' end;
   v_text    text := v_payload::text;
-  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
+  v_escapes int := length(v_text) - length(translate(v_text, E'"\\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_members int;
 begin
   -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings.
   select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
-      coalesce(sum(length(value::text) - length(translate(value::text, '"\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
+      coalesce(sum(length(value::text) - length(translate(value::text, E'"\\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
     into v_members, v_nested
     from jsonb_each(v_payload);
   v_members := v_members - (
