@@ -58,7 +58,7 @@ import Testing
       try migrator([Self.one]).pending(after: [old, Self.two].map(applied))
     }
     #expect(error == .beforeBaseline)
-    #expect(error?.description.contains("`drop schema push cascade`") == true)
+    #expect(error?.description.contains("create an empty database") == true)
   }
 
   @Test func `a newer version's database is refused`() {
@@ -270,7 +270,7 @@ import Testing
         PostgresStatement(
           name: "t", sql: "select to_regclass('push.schema_functions') is null, to_regclass('push.outbox') is null"))
       #expect(rows.bool(0, 0) && rows.bool(0, 1))
-      // Follow the error's advice.
+      // The advice is to begin with an empty database.
       try await connection.script("set client_min_messages = warning; drop schema push cascade;")
       try await Migrator().migrate(connection)
       await connection.close()
@@ -282,12 +282,52 @@ import Testing
       let connection = try await database.connect()
       await #expect(throws: MigrationError.unrecorded) { try await Migrator().migrate(connection) }
       await #expect(throws: MigrationError.unrecorded) { _ = try await Migrator().pending(on: connection) }
-      #expect(MigrationError.unrecorded.description.contains("`drop schema push cascade`"))
+      #expect(MigrationError.unrecorded.description.contains("create an empty database"))
       try await connection.script("set client_min_messages = warning; drop schema push cascade;")
       try await Migrator().migrate(connection)
       // A first migration that failed leaves the empty table behind.
       try await connection.script("delete from push.schema_migration; delete from push.schema_functions;")
       await #expect(throws: MigrationError.unrecorded) { try await Migrator().migrate(connection) }
+      await connection.close()
+    }
+  }
+
+  @Test func `a database of another encoding is refused, and not changed`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let admin = try await database.connect()
+      let name = "\(database.name)_ascii"
+      try await admin.script(
+        "create database \(name) encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'")
+      let other = TestDatabase(url: database.url.replacing(database.name, with: name), loop: database.loop)
+      let connection = try await other.connect()
+      await #expect(throws: MigrationError.encoding("SQL_ASCII")) { try await Migrator().migrate(connection) }
+      await #expect(throws: MigrationError.encoding("SQL_ASCII")) { _ = try await Migrator().readiness(on: connection) }
+      await connection.close()
+      let schema = try await other.value("select to_regnamespace('push') is null")
+      try await admin.script("drop database \(name) with (force)")
+      await admin.close()
+      #expect(schema == "true")
+    }
+  }
+
+  @Test func `settings of the role do not matter, and what differs afterwards is named`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await connection.script(
+        "set standard_conforming_strings = off; set array_nulls = off; set statement_timeout = '10min'; set row_security = on;"
+      )
+      try await Migrator().migrate(connection)
+      let settings = try await connection.query(
+        PostgresStatement(
+          name: "t", sql: "select current_setting('statement_timeout'), current_setting('row_security')"))
+      #expect(settings.text(0, 0) == "0" && settings.text(0, 1) == "off")
+      #expect(try await Migrator().faults(on: connection) == [])
+      try await connection.script(
+        "drop trigger fan_out on push.outbox; revoke execute on function push.settle from push_gateway;")
+      #expect(
+        try await Migrator().faults(on: connection) == [
+          "push_gateway may not execute push.settle", "trigger fan_out of push.outbox is missing",
+        ])
       await connection.close()
     }
   }

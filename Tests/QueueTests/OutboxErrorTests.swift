@@ -14,9 +14,9 @@ struct OutboxErrorTests {
       ("25006", .transient), ("26000", .transient),  // a standby, a statement it does not know
       ("08006", .transient), ("08P01", .transient),
       ("22021", .refusedRows), ("22P05", .refusedRows), ("23502", .refusedRows), ("23514", .refusedRows),
-      ("54000", .refusedRows),
-      ("42501", .refused), ("42883", .refused), ("0A000", .refused), ("XX000", .refused), ("P0001", .refused),
-      ("55000", .refused),
+      ("54000", .refusedRows), ("XX000", .refusedRows), ("XX001", .refusedRows),  // a damaged row
+      ("P0001", .refusedRows), ("MY001", .refusedRows),  // what a trigger raises
+      ("42501", .refused), ("42883", .refused), ("0A000", .refused), ("55000", .refused), ("3F000", .refused),
     ] as [(String, OutboxError.Code)])
   func states(_ state: String, _ code: OutboxError.Code) {
     #expect(OutboxError(PostgresError(.server(sqlState: state), "m")).code == code)

@@ -115,6 +115,24 @@ struct PostgresOutboxTests {
     }
   }
 
+  @Test("a call that cannot be read is put aside after one claim, and the others are claimed")
+  func unreadable() async throws {
+    try await withOutbox { database, outbox, _, lane in
+      _ = try await database.value(Self.enqueue("well"))
+      _ = try await database.value(Self.enqueue("ill"))
+      try await database.execute(
+        """
+        set session_replication_role = replica;
+        update push.outbox set declined = '"x"'
+        where call_id = 'ill';
+        """)
+      await #expect(throws: OutboxError.self) { _ = try await claim(1, lane, outbox) }
+      #expect(try await claim(2, lane, outbox).map { String(decoding: $0.callID, as: UTF8.self) } == ["well"])
+      #expect(
+        try await database.value("select outcome || ' ' || reason from push.delivery_history") == "dead Unreadable")
+    }
+  }
+
   @Test("calls that end in one statement give one hint, and very many give one without names")
   func hints() async throws {
     try await withOutbox { database, outbox, events, lane in

@@ -16,7 +16,7 @@ public struct ReasonLabels: Sendable {
   private static let ours = [
     "AcceptedLate", "CallAnswered", "CallEnded", "CallMissed", "DeadlinePassed", "FateUnknown", "GatewayCrashed",
     "Interrupted", "MissingField", "NoTemplate", "PayloadTooLarge", "Restored", "SaidByCancel", "SettlementRefused",
-    "Shutdown", "Unknown", "UserErased",
+    "Shutdown", "Unknown", "Unreadable", "UserErased",
   ]
 
   /// The labels, by index.

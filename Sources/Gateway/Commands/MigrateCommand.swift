@@ -27,7 +27,7 @@ struct MigrateCommand: AsyncParsableCommand {
 
   @OptionGroup var database: DatabaseOptions
 
-  @Flag(help: "Only list what would be applied; exit with 1 if anything would.")
+  @Flag(help: "Only list what would be applied, or differs from what was; exit with 1 if anything is listed.")
   var check = false
 
   func run() async throws {
@@ -47,9 +47,11 @@ struct MigrateCommand: AsyncParsableCommand {
     let migrator = Migrator()
     if check {
       let pending = try await migrator.pending(on: connection)
+      let faults = pending.isEmpty ? try await migrator.faults(on: connection) : []
       await connection.close()
       for title in pending.titles { StandardOutput.write("\(prefix)pending \(title)") }
-      guard pending.isEmpty else { return false }
+      for fault in faults { StandardOutput.write("\(prefix)\(fault)") }
+      guard pending.isEmpty, faults.isEmpty else { return false }
     } else {
       try await migrator.migrate(connection) {
         StandardOutput.write("\(prefix)applied \($0)")

@@ -65,6 +65,8 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
   case beforeBaseline
   /// The schema exists, but there is no record of its migrations.
   case unrecorded
+  /// The database has another encoding than UTF8.
+  case encoding(String)
   /// The file differs from the one that was applied.
   case changed(String)
   /// The database has a migration that this version does not know.
@@ -83,10 +85,13 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
   var description: String {
     switch self {
     case .beforeBaseline:
-      "this database was made before the first migration of this version, and cannot be updated, because nothing had been released: save what you need, drop the schema with `drop schema push cascade`, and run `push-gateway migrate` again"
+      "this database was made before the first migration of this version, and cannot be updated, because nothing had been released: create an empty database, run `push-gateway migrate` there, and keep this one until you have what you need of it"
     case .unrecorded:
       "the schema push exists, but was not made by `push-gateway migrate`: psql does not record in push.schema_migration which files it applied, "
-        + "so what is missing cannot be determined; save what you need, drop the schema with `drop schema push cascade`, and run `push-gateway migrate` again"
+        + "so what is missing cannot be determined: create an empty database, run `push-gateway migrate` there, and keep this one until you have what you need of it; "
+        + "if push-gateway migrate has made it, restore the rows of push.schema_migration and push.schema_functions from a backup"
+    case .encoding(let name):
+      "the database has the encoding \(name), and names of callers need UTF8: create another database, with `create database … encoding 'UTF8' template template0`, and give its URL"
     case .changed(let title):
       "migration \(title) was applied to this database with other content: migrations must not be edited; use the push-gateway that applied it, or one whose file is unchanged"
     case .unknown(let title):

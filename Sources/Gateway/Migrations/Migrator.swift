@@ -85,6 +85,7 @@ struct Migrator: Sendable {
   func migrate(
     _ connection: PostgresConnection, report: (String) -> Void = { _ in }, waits: (Obstacle) -> Void = { _ in }
   ) async throws {
+    try await connection.script(Self.pins)
     try await takeTurn(connection, waits)
     do {
       try await connection.script("set lock_timeout = '500ms';")
@@ -123,6 +124,12 @@ struct Migrator: Sendable {
   func pending(on connection: PostgresConnection) async throws -> Pending {
     let (applied, recorded) = try await records(on: connection)
     return try pending(after: applied, recorded)
+  }
+
+  /// How the schema differs from what `migrate` has left, one sentence each. Only if nothing is pending.
+  func faults(on connection: PostgresConnection) async throws(PostgresError) -> [String] {
+    let rows = try await connection.query(Self.differences)
+    return (0..<rows.rowCount).map { rows.text($0, 0) }
   }
 
   /// Returns whether a gateway of this release can serve the database.
@@ -269,7 +276,9 @@ struct Migrator: Sendable {
   private func records(
     on connection: PostgresConnection, _ patience: Nanoseconds? = nil
   ) async throws -> ([Applied], [Recorded]) {
+    _ = try await connection.query(Self.seeAll, patience: patience)
     let tables = try await connection.query(Self.exist, patience: patience)
+    guard tables.text(0, 3) == "UTF8" else { throw MigrationError.encoding(tables.text(0, 3)) }
     let applied = tables.bool(0, 0) ? try await self.applied(on: connection, patience) : []
     let recorded = tables.bool(0, 1) ? try await self.recorded(on: connection, patience) : []
     if applied.isEmpty, tables.bool(0, 2) { throw MigrationError.unrecorded }
@@ -343,8 +352,19 @@ struct Migrator: Sendable {
     name: "migrate_exist",
     sql: """
       select to_regclass('push.schema_migration') is not null, to_regclass('push.schema_functions') is not null,
-        to_regclass('push.outbox') is not null
+        to_regclass('push.outbox') is not null, current_setting('server_encoding')
       """)
+  /// What row-level security hides is then an error, and not an empty table.
+  private static let seeAll = PostgresStatement(
+    name: "migrate_see_all", sql: "select set_config('row_security', 'off', false)")
+  private static let differences = PostgresStatement(
+    name: "migrate_faults", sql: "select fault from push.schema_faults order by 1")
+
+  /// What the database or the role may set, and the files rely on.
+  private static let pins = """
+    set standard_conforming_strings = on; set array_nulls = on; set statement_timeout = 0;
+    set default_transaction_isolation = 'read committed'; set default_transaction_read_only = off;
+    """
   private static let listMigrations = PostgresStatement(
     name: "migrate_list",
     sql: "select version, name, encode(checksum, 'hex') from push.schema_migration order by version")

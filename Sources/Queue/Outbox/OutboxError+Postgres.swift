@@ -15,8 +15,10 @@ extension OutboxError {
       if sqlState == "55P03" { return .locked }
       if sqlState == "57014" { return .tooSlow }
       if error.isTransient { return .transient }
-      // Data exception, integrity constraint violation, program limit exceeded.
-      return ["22", "23", "54"].contains(String(sqlState.prefix(2))) ? .refusedRows : .refused
+      // Not supported, state of the transaction, unknown statement, authorization, database, schema, missing object or right, state
+      // of an object. Everything else may be about one row: a value, a damaged page, what a trigger raises, in any class it likes.
+      let isOfStatement = ["0A", "25", "26", "28", "3D", "3F", "42", "55"].contains(String(sqlState.prefix(2)))
+      return isOfStatement ? .refused : .refusedRows
     }
   }
 }

@@ -6,8 +6,8 @@ enum OutboxStatements {
   // Settlements wait for the server's own disk, never for a standby; other commits do not wait (docs/adr/0057). Functions whose
   // effect must not be lost set `synchronous_commit` themselves. The wait for a lock is shorter than `deadlock_timeout` (1 s), so of
   // two sessions that wait for each other one gives up before Postgres looks for a deadlock. The functions rely on read committed,
-  // whatever the database or the role sets: each of their statements sees what was committed before it. What a gateway writes rings
-  // no bell (push.ring_doorbell).
+  // whatever the database or the role sets: each of their statements sees what was committed before it. Without `array_nulls`, lists
+  // with a null could not be read. What a gateway writes rings no bell (push.ring_doorbell).
 
   /// The gateway waits for the answer to a claim for a shorter time, so claims have a shorter timeout, too. Otherwise a claim would
   /// run on after the gateway gave it up.
@@ -17,7 +17,8 @@ enum OutboxStatements {
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '2500ms', false), set_config('lock_timeout', '700ms', false),
         set_config('idle_in_transaction_session_timeout', '5s', false),
-        set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
+        set_config('default_transaction_isolation', 'read committed', false), set_config('array_nulls', 'on', false),
+        set_config('push.is_gateway', 'on', false)
       """)
 
   /// A settlement that was answered is never lost in a crash. So nobody has to remember it, and nothing is settled twice.
@@ -27,7 +28,8 @@ enum OutboxStatements {
       select set_config('synchronous_commit', 'local', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '5s', false), set_config('lock_timeout', '700ms', false),
         set_config('idle_in_transaction_session_timeout', '5s', false),
-        set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
+        set_config('default_transaction_isolation', 'read committed', false), set_config('array_nulls', 'on', false),
+        set_config('push.is_gateway', 'on', false)
       """)
 
   static let setUpWork = PostgresStatement(
@@ -36,7 +38,8 @@ enum OutboxStatements {
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '5s', false), set_config('lock_timeout', '700ms', false),
         set_config('idle_in_transaction_session_timeout', '5s', false),
-        set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
+        set_config('default_transaction_isolation', 'read committed', false), set_config('array_nulls', 'on', false),
+        set_config('push.is_gateway', 'on', false)
       """)
 
   /// Makes the server notice within seconds that we are gone, so that it frees what the session holds. No effect on a Unix socket.
@@ -110,6 +113,9 @@ enum OutboxStatements {
       from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7, p_later_floor => $8, p_later_max => $9,
         p_last => $10)
       """)
+
+  /// After a claim that failed because of a row.
+  static let putAside = PostgresStatement(name: "put_aside", sql: "select push.put_aside($1, $2)")
 
   /// The columns of `claim`, in order. Texts that are read together are neighbours.
   enum ClaimColumn: Int {

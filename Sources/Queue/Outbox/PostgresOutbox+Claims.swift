@@ -23,7 +23,14 @@ extension PostgresOutbox {
     parameters.append(allowances.map(\.background))
     parameters.append(allowances.filter(\.isLast).map(\.lane) + allowances.filter(\.takesOnlyNew).map { -$0.lane })
     let reconnects = maintenance.reconnects
-    let (result, scanned) = try await perform(claim: parameters, asked)
+    let answer: (PostgresResult, entriesScanned: Int?)
+    do throws(OutboxError) {
+      answer = try await perform(claim: parameters, asked)
+    } catch {
+      if error.code == .refusedRows { await putAside(allowances) }
+      throw error
+    }
+    let (result, scanned) = answer
     let answered = loop.now
     reconnectsAtClaim = min(reconnectsAtClaim ?? reconnects, reconnects)
     let claimed = ClaimedRows(result, number: number, asked: asked).claimed {
@@ -55,6 +62,17 @@ extension PostgresOutbox {
       floor.didFail(cost: loop.now - asked, isRefused: [.transient, .tooSlow].contains(error.code), loop.now)
       throw error
     }
+  }
+
+  /// One call that cannot be read would fail every claim of all apps.
+  private func putAside(_ allowances: [LaneAllowance]) async {
+    var parameters = PostgresParameters()
+    parameters.append(allowances.map(\.lane))
+    parameters.append(allowances.map(\.limit))
+    guard let result = try? await claims.query(OutboxStatements.putAside, parameters, isolation: self) else { return }
+    logger.error(
+      "Calls that cannot be read were put aside; push.health names them",
+      metadata: ["count": .stringConvertible(result.int32(0, 0))])
   }
 
   public func forget(_ number: Int32) async throws(OutboxError) -> Int {

@@ -97,6 +97,12 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
   }
 
+  /// What to do if a prepared statement is missing, or is there although the session is new.
+  private static func sharedSessionHint(_ sqlState: String) -> String? {
+    guard sqlState == "26000" || sqlState == "42P05" else { return nil }
+    return "If a pooler in transaction mode answers, give the address of Postgres itself, or of a pool in session mode."
+  }
+
   private init(_ code: Code, _ message: String, shortage: Shortage?, hint: String?) {
     self.init(code, message, hint: shortage?.remedy ?? hint)
     self.shortage = shortage
@@ -109,7 +115,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
       return PostgresError(.connectionLost, "the connection to Postgres broke while a statement was under way")
     }
     let primary = unsafe field(result, Int32(UInt8(ascii: "M"))) ?? "the server gave no reason"
-    let hint = unsafe field(result, Int32(UInt8(ascii: "H")))
+    let hint = unsafe field(result, Int32(UInt8(ascii: "H"))) ?? sharedSessionHint(sqlState)
     if quotingStates.contains(sqlState) {
       return PostgresError(.server(sqlState: sqlState), "the server could not read a value of the statement")
     }

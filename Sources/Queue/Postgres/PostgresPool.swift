@@ -219,7 +219,7 @@ public actor PostgresPool {
     let connection = try await PostgresConnection.connect(to: url, applicationName: applicationName, on: loop)
     try await connection.script(
       "set synchronous_commit = on; set statement_timeout = '\(timeoutSeconds)s'; "
-        + "set lock_timeout = '\(lockPatience.count / 1_000_000)ms'")
+        + "set lock_timeout = '\(lockPatience.count / 1_000_000)ms'; set array_nulls = on")
     return connection
   }
 }

@@ -15,7 +15,8 @@ public struct OutboxError: Error, Sendable, CustomStringConvertible {
     case tooSlow
     /// The server refused the statement for another temporary reason (deadlock, restart, read-only server). Nothing was changed.
     case transient
-    /// The server refused the data of the statement (SQLSTATE class 22, 23 or 54). It would refuse the same rows again.
+    /// The server refused the data of the statement, or may have: a value, a damaged row, or what a trigger raises. It would refuse the
+    /// same rows again.
     case refusedRows
     /// The server refused the statement for another permanent reason, such as a missing privilege. No row is at fault.
     case refused
