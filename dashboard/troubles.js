@@ -17,6 +17,7 @@ const pages = {
   "history without a partition": "history-without-a-partition", "receipts overdue": "receipts-overdue", "quarantined tokens": "tokens-vanish",
   webhooks: "a-webhooks-receiver-acknowledges-nothing", "API keys": "a-key-of-the-http-api-must-be-replaced", quotas: "an-app-has-used-up-its-quota",
   "lock table": "the-table-of-locks-fills", "other logins": "several-tenants-in-one-database",
+  "replication slots": "calls-ring-late", "synchronous standby": "shortcuts-and-the-daily-look", "calls put aside": "shortcuts-and-the-daily-look",
 };
 /** The page of operations for a check. */
 export const pageOf = (item, value = "") => {

@@ -47,7 +47,8 @@ select test.equal('then it reaches the end', pg_temp.bites(1, 1, 14), 0::bigint)
 select test.equal('and begins at the front the next time', (select after_id from push.prune_cursor), 0::bigint);
 select pg_temp.old_calls('c', 3, 0);
 update push.prune_cursor set until = until - interval '1 day';
-select test.equal('a new day begins a pass at once', pg_temp.bites(2, 2, 14), 2::bigint);
+-- A bite ends after 25 ms, so on a slow machine it may take one of its two.
+select test.equal('a new day begins a pass at once', pg_temp.bites(2, 2, 14) between 2 and 3, true);
 select pg_temp.old_calls('d', 6000, 0);
 update push.job set due_at = now() + interval '1 minute' where name = 'prune';
 select test.equal('a bite of many calls: there is more', push.run_job('prune'), true);
