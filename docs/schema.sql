@@ -8435,7 +8435,7 @@ UNION ALL
 UNION ALL
  SELECT 'push_gateway'::text AS role,
     ('select on push.'::text || t.t) AS "right"
-   FROM unnest('{schema_migration,schema_functions}'::text[]) t(t)
+   FROM unnest('{schema_faults,schema_migration,schema_functions}'::text[]) t(t)
   WHERE (to_regclass(('push.'::text || t.t)) IS NOT NULL);
 
 COMMENT ON VIEW push.role_rights IS 'the rights of the roles; for push.grant_roles and push.health';
@@ -8508,7 +8508,7 @@ CREATE VIEW push.schema_faults AS
         END AS fault
    FROM (push.schema_made m
      LEFT JOIN push.schema_objects o USING (object))
-  WHERE (o.state IS DISTINCT FROM m.state)
+  WHERE ((o.state IS DISTINCT FROM m.state) OR (o.state ~ '^(disabled|invalid|under|without)'::text))
 UNION ALL
  SELECT format('%s may not execute push.%s'::text, r.role, p.proname) AS fault
    FROM ((push.role_rights r

@@ -227,7 +227,7 @@ RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
     "ops": OPS_RELATIONS,
     "keys": {"keys": "SELECT", "apps": "SELECT"},
-    "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT", "schema_functions": "SELECT"},
+    "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT", "schema_functions": "SELECT", "schema_faults": "SELECT"},
     "nobody": {},
 }
 

@@ -40,8 +40,8 @@ union all values
     'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
     'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, '
     'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
--- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
-union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
+-- For migrate --check. A schema that was applied with psql does not have the tables.
+union all select 'push_gateway', 'select on push.' || t from unnest('{schema_faults,schema_migration,schema_functions}'::text[]) t
   where to_regclass('push.' || t) is not null;
 comment on view push.role_rights is 'the rights of the roles; for push.grant_roles and push.health';
 comment on column push.role_rights.role is 'the role';
@@ -126,12 +126,6 @@ begin
 end
 $$;
 
--- Rights --------------------------------------------------------------------------------------------------------------
-
--- By default every role may execute a new function.
-revoke execute on all functions in schema push from public;
-select push.grant_roles();
-
 -- What the schema is made of --------------------------------------------------------------------------------------------
 
 -- Nothing could be deleted from a table without a primary key while it is in a publication, such as one FOR ALL TABLES.
@@ -167,13 +161,20 @@ comment on materialized view push.schema_made is 'push.schema_objects as migrate
 create or replace view push.schema_faults as
 select case when o.object is null then m.object || ' is missing' when m.object like 'function %' then m.object || ' was changed'
   else m.object || ' is ' || o.state end as fault
-from push.schema_made m left join push.schema_objects o using (object) where o.state is distinct from m.state
+from push.schema_made m left join push.schema_objects o using (object)
+where o.state is distinct from m.state or o.state ~ '^(disabled|invalid|under|without)'
 union all select format('%s may not execute push.%s', r.role, p.proname)
 from push.role_rights r cross join lateral regexp_matches(r."right", 'push[.]([a-z_]+)', 'g') m(names)
 join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
 where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute');
 comment on view push.schema_faults is 'how the schema differs from what migrate has left; for push.health and push-gateway migrate';
 comment on column push.schema_faults.fault is 'a sentence';
+
+-- Rights --------------------------------------------------------------------------------------------------------------
+
+-- By default every role may execute a new function.
+revoke execute on all functions in schema push from public;
+select push.grant_roles();
 
 -- How queries are planned -----------------------------------------------------------------------------------------------
 
