@@ -22,7 +22,7 @@ final class GatewayService: Service {
     case notDrained
 
     var description: String {
-      "the database could not be reached while shutting down: some results were not written, and those pushes may be repeated"
+      "some results could not be written while shutting down, and those pushes may be repeated: the log says whether the database could not be reached or refused them"
     }
   }
 
