@@ -69,10 +69,11 @@ extension PostgresOutbox {
     var parameters = PostgresParameters()
     parameters.append(allowances.map(\.lane))
     parameters.append(allowances.map(\.limit))
-    guard let result = try? await claims.query(OutboxStatements.putAside, parameters, isolation: self) else { return }
+    let result = try? await claims.query(OutboxStatements.putAside, parameters, isolation: self)
+    guard let count = result?.int32(0, 0), count > 0 else { return }
     logger.error(
       "Calls that cannot be read were put aside; push.health names them",
-      metadata: ["count": .stringConvertible(result.int32(0, 0))])
+      metadata: ["count": .stringConvertible(count)])
   }
 
   public func forget(_ number: Int32) async throws(OutboxError) -> Int {
