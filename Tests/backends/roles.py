@@ -192,7 +192,7 @@ STATEMENTS = {
     "select push.lock_table_used()": {"gateway"},
     "select * from push.settled(1, '{1}', '{0}')": {"gateway"},
     "select push.invalidate_tokens('{1}', '{role-token-0123456789}', '{null}', '{x}')": {"gateway"},
-    "select push.hold_invalidation(1::smallint, '1 minute', 'x')": {"gateway"},
+    "select push.hold_invalidation(1::smallint, '1 minute', 'x')": OPS,
     "select push.correct_environment('{1}', '{x}', '{1}')": {"gateway"},
     "select * from push.offer_provider_token('apns', 'x', 'y', now(), now() + interval '1 hour', '10 minutes')": {"gateway"},
     "select * from push.current_provider_token('apns', 'x')": {"gateway"},

@@ -24,6 +24,7 @@ ON_SHARDS_ONLY = {
     "check_health",
     "lane_conditions",
     "count_owed",  # behind views, or housekeeping of one database
+    "hold_invalidation",  # the number of a lane is that of a shard
     "quota_uses",
     "set_quota",  # each shard has its own quotas
     "pause_webhooks",

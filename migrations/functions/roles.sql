@@ -25,8 +25,8 @@ union all values
     'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'),
   ('push_ops', 'update (paused, note) on push.lanes'),
   ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
-    'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-    'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+    'push.hold_invalidation, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, '
+    'push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
     'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
     'push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'),
   ('push_keys', 'select on push.keys, push.apps'),
