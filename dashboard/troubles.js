@@ -11,13 +11,15 @@ export const provider = (channel) => {
 
 // The page of docs/operations for each check of push.health. Tests/site/run.py compares them.
 const pages = {
-  "replicas alive": "nothing-is-delivered", lanes: "a-provider-is-down", credentials: "credentials-fail", housekeeping: "nothing-is-delivered",
+  "replicas alive": "nothing-is-delivered", lanes: "a-provider-is-down", credentials: "credentials-fail", housekeeping: "housekeeping-is-overdue",
   claims: "back-up-and-restore", "oldest ready invite": "calls-ring-late", "ends that failed": "ends-that-failed", schema: "nothing-is-delivered",
-  "calls past their deadline": "nothing-is-delivered", "partitions ahead": "history-without-a-partition",
+  "calls past their deadline": "housekeeping-is-overdue", "partitions ahead": "housekeeping-is-overdue",
   "history without a partition": "history-without-a-partition", "receipts overdue": "receipts-overdue", "quarantined tokens": "tokens-vanish",
   webhooks: "a-webhooks-receiver-acknowledges-nothing", "API keys": "a-key-of-the-http-api-must-be-replaced", quotas: "an-app-has-used-up-its-quota",
-  "lock table": "the-table-of-locks-fills", "other logins": "several-tenants-in-one-database",
-  "replication slots": "calls-ring-late", "synchronous standby": "shortcuts-and-the-daily-look", "calls put aside": "shortcuts-and-the-daily-look",
+  "lock table": "the-table-of-locks-fills", "other logins": "several-tenants-in-one-database", "oldest transaction": "vacuum-is-held-back",
+  "prepared transactions": "vacuum-is-held-back", "transaction ids used": "vacuum-is-held-back", "notify queue": "vacuum-is-held-back",
+  "replication slots": "vacuum-is-held-back", "synchronous standby": "shortcuts-and-the-daily-look",
+  "calls put aside": "shortcuts-and-the-daily-look",
 };
 /** The page of operations for a check. */
 export const pageOf = (item, value = "") => {

@@ -5,6 +5,8 @@
 
 - Links and anchors in every Markdown file of the repository lead somewhere, and pictures have a text.
 - Every page of docs/operations has the same four headings and at most 1,200 words, and docs/operations.md leads to it.
+- What leads to a page for an alert or a check of push.health leads to one that names it, and blocks that are pasted there do no harm: see
+  operations.py.
 - Every number of docs/limits.md is in the sources that its row names: see limits.py.
 - An ADR that a later one supersedes, also in part, says so in its first line.
 - The navigation of mkdocs.yml has every page, once, and no others.
@@ -31,6 +33,7 @@ import api_reference  # noqa: E402
 import commands  # noqa: E402
 import github_markdown  # noqa: E402
 import limits  # noqa: E402
+import operations  # noqa: E402
 import repository  # noqa: E402
 
 FIRST_PAGE, FIRST_PAGE_LINES = "README.md", 250
@@ -55,6 +58,10 @@ def main():
     check("pictures are there and have a text", picture_faults(files))
     check("no diagram needs a script of another host", mermaid_faults(files))
     check(f"the pages of {SYMPTOMS} have one form, and the index has them", symptom_faults(files))
+    check("alerts, checks of push.health and the dashboard lead to pages that name them", operations.lead_faults(files, operations.sources()))
+    check("blocks that show something change nothing, and others one thing", operations.block_faults(files))
+    check("queries of lanes show their channel", operations.lane_faults(files))
+    check("commands of operations can be typed as they stand", operations.typed_faults(files))
     check(f"the numbers of {limits.PAGE} are those of the sources", limits.faults(files[limits.PAGE]))
     check("an ADR that is superseded says so in its first line", decision_faults(files))
     navigation = repository.settings()["nav"]
@@ -263,6 +270,25 @@ def detections(files, navigation, document):
     sees("a page of a symptom that says not what to do", symptom_faults({**files, symptom: other}))
     sees("a page of a symptom that is too long", symptom_faults({**files, symptom: files[symptom] + "more " * SYMPTOM_WORDS}))
     sees("a page of a symptom that the index has not", symptom_faults({**files, f"{SYMPTOMS}/new.md": files[symptom]}))
+    leads = {**files, symptom: files[symptom].replace("`BacklogAging`", "`Backlog`")}
+    sees("an alert that its page does not name", operations.lead_faults(leads, operations.sources()))
+    leads = {**files, operations.INDEX: files[operations.INDEX].replace("`other logins` in `push.health`", "logins")}
+    sees("a check of push.health that the index has not", operations.lead_faults(leads, operations.sources()))
+    texts = operations.sources()
+    texts[operations.TROUBLES] = texts[operations.TROUBLES].replace('claims: "back-up-and-restore"', 'claims: "backlog-grows"')
+    sees("a check of push.health whose page does not name it", operations.lead_faults(files, texts))
+    jobs = {**files, operations.JOBS: files[operations.JOBS].replace("`tally`", "counting")}
+    sees("a job that no page explains", operations.lead_faults(jobs, operations.sources()))
+    block = "# A\n\n## What to {}\n\n```sql\n{};\n```\n"
+    revoked, paused = "select message from push.revoke_api_key(1)", "select message from push.pause_lane('porteiro', 'fcm')"
+    sees("a look that changes something", operations.block_faults({symptom: block.format("look at", revoked)}))
+    sees("a change before its reason is read", operations.block_faults({symptom: block.format("do", f"select id from push.keys;\n{revoked}")}))
+    sees("two changes in one block", operations.block_faults({symptom: block.format("do", f"{revoked};\n{paused}")}))
+    shell = block.format("look at", "").replace("sql\n;", f'sh\npsql "$DATABASE_URL" -c "{revoked}"')
+    sees("a look in a shell that changes something", operations.block_faults({symptom: shell}))
+    sees("a query of lanes without their channel", operations.lane_faults({symptom: block.format("do", "select provider from push.lanes")}))
+    sees("check-config without a file", operations.typed_faults({symptom: "Run `push-gateway check-config --connect`.\n"}))
+    sees("two backslashes", operations.typed_faults({symptom: "`\\\\d push.lanes`\n"}))
     table = files[limits.PAGE]
     sees("a limit that the sources do not have", limits.faults(table.replace("| 1,000 | `push.call_fault`", "| 999 | `push.call_fault`")))
     sees("a time that the sources do not have", limits.faults(table.replace("250 ms doubling to 15 s", "250 ms doubling to 17 s")))
