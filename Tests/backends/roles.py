@@ -42,7 +42,7 @@ STATEMENTS = {
     "select data from push.delivery": set(),
     "select push.end_call('ringing')": {"enqueuer", "gateway"},
     "select push.register_device('u', 'default', 'fcm', 'role-token-0123456789')": {"enqueuer", "gateway"},
-    "select push.enable_device('default', 'fcm', 'role-token-0123456789', true)": {"gateway"},
+    "select push.enable_device('default', 'fcm', 'role-token-0123456789', true)": {"enqueuer", "gateway"},
     "select push.drop_device('default', 'fcm', 'role-token-0123456789')": {"enqueuer", "gateway"},
     "select * from push.dead_tokens(now() - interval '1 hour')": {"enqueuer", "gateway"},
     "select push.report_ringing('ringing', 'u')": {"enqueuer", "gateway"},

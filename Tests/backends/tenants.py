@@ -40,6 +40,7 @@ FUNCTIONS = {
         "select push.register_device('{user}', '{app}', 'fcm', 'no token')"]),
     "dead_tokens": ("[]", ["select * from push.dead_tokens(apps => array['{app}'])",
         "select * from push.dead_tokens('-infinity', array['{app}'], 1)"]),
+    "enable_device": ("[(False,)]", ["select push.enable_device('{app}', 'fcm', 'token-of-{app}-0123456789', false)"]),
     "drop_device": ("[(False,)]", ["select push.drop_device('{app}', 'fcm', 'token-of-{app}-0123456789')"]),
     "call": ("P0002", ["select push.call('{call}', '{app}')", "select push.call('{call}')"]),
     "timeline": ("[]", ["select * from push.timeline('{call}', '{app}')", "select * from push.timeline('{call}')"]),
@@ -157,14 +158,14 @@ def works(name, db, app):
             one("select count(*) from push.skipped_recipients((push.call(%s, %s) ->> 'id')::bigint)", call, app),
             one("select push.report_ringing(%s, 'own')", call), one("select push.decline_call(%s, 'lost')", call),
             one("select push.answer_call(%s, 'own')", call), one("select push.end_call(%s)", call),
-            one("select push.drop_device(%s, 'fcm', %s)", app, device)]
+            one("select push.enable_device(%s, 'fcm', %s, false)", app, device), one("select push.drop_device(%s, 'fcm', %s)", app, device)]
         db.execute("insert into push.outbox (app, payload, recipients) values (%s, %s, '[]')",
             (app, Jsonb({"callId": call + "-i", "from": "x"})))
         with db.cursor() as cursor, cursor.copy("copy push.outbox (app, payload, recipients) from stdin") as copy:
             for what in ("-c", "-i", "-c"):
                 copy.write_row((app, f'{{"callId": "{call}{what}", "from": "x"}}', "[]"))
         got += [one("select push.call(%s) ->> 'app'", call + what) == app for what in ("-i", "-c")]
-        check(f"{name}: its own app works", got, [1, True, "ringing", True, 1, True, True, True, False, True, True, True])
+        check(f"{name}: its own app works", got, [1, True, "ringing", True, 1, True, True, True, False, True, True, True, True])
 
 
 def decided():

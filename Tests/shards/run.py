@@ -350,6 +350,10 @@ def devices_and_operators(machine, results):
     calls = [ids(machine, number, 1, "dora")[0] for number in range(3)]
     results.equal("a call in any of them goes to it", [enqueue(router, call, ["dora"])[0] for call in calls], [1, 1, 1])
     await_("the phone, three times", lambda: all(machine.rung(call) for call in calls))
+    results.equal("switched off", router.sql("select push.enable_device(%s, 'fcm', %s, false)", APP, fcm("dora"), login="backend"), True)
+    results.equal(
+        "in all of them", [s.sql("select enabled from push.devices where user_id = 'dora'") for s in machine.shards], [False] * 3
+    )
     results.equal("dropped", router.sql("select push.drop_device(%s, 'fcm', %s)", APP, fcm("dora"), login="backend"), True)
     results.equal(
         "from all of them", [s.sql("select count(*) from push.devices where user_id = 'dora'") for s in machine.shards], [0, 0, 0]

@@ -1045,6 +1045,10 @@ $$;
 create or replace function push_router.drop_device(shard int, app text, provider text, token text) returns boolean language plproxy as $$
   cluster 'push'; run on shard; select push.drop_device(app, provider, token);
 $$;
+create or replace function push_router.enable_device(shard int, app text, provider text, token text, enabled boolean) returns boolean
+language plproxy as $$
+  cluster 'push'; run on shard; select push.enable_device(app, provider, token, enabled);
+$$;
 
 create or replace function push.register_device(
   user_id text, app text, provider text, token text, environment text default 'production',
@@ -1079,10 +1083,10 @@ comment on function push.register_device is
   'registers a device on every shard. After an error, shards that answer have it: call it again, as at every login. Arguments: as on '
   'a shard';
 
-create or replace function push.drop_device(app text, provider text, token text) returns boolean
+create or replace function push_router.change_device(app text, provider text, token text, enabled boolean) returns boolean
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_dropped boolean := false;
+  v_found   boolean := false;
   v_shard   int;
   v_failed  int;
   v_state   text;
@@ -1092,7 +1096,11 @@ declare
 begin
   for v_shard in select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1 loop
     begin
-      v_dropped := push_router.drop_device(push_router.ask(v_shard), app, provider, token) or v_dropped;
+      if enabled is null then
+        v_found := push_router.drop_device(push_router.ask(v_shard), app, provider, token) or v_found;
+      else
+        v_found := push_router.enable_device(push_router.ask(v_shard), app, provider, token, enabled) or v_found;
+      end if;
     exception when query_canceled then
       perform push_router.fail(v_shard, sqlstate, sqlerrm, null, null);
     when others then
@@ -1104,11 +1112,25 @@ begin
   if v_failed is not null then
     perform push_router.fail(v_failed, v_state, v_message, v_detail, v_hint);
   end if;
-  return v_dropped;
+  return v_found;
 end
+$$;
+comment on function push_router.change_device is
+  'sets push.devices.enabled on every shard; null drops the device. Returns false if no shard has it';
+
+create or replace function push.drop_device(app text, provider text, token text) returns boolean
+language sql volatile set search_path = push, pg_temp as $$
+  select push_router.change_device(app, provider, token, null)
 $$;
 comment on function push.drop_device is
   'drops a device on every shard. After an error, shards that answer have dropped it: call it again. Arguments and result: as on a shard';
+
+create or replace function push.enable_device(app text, provider text, token text, enabled boolean default true) returns boolean
+language sql volatile set search_path = push, pg_temp as $$
+  select push_router.change_device(app, provider, token, coalesce(enabled, true))
+$$;
+comment on function push.enable_device is
+  'the user''s switch, on every shard. After an error, shards that answer have set it: call it again. Arguments and result: as on a shard';
 
 create or replace function push_router.dead_tokens(shard int, since timestamptz, apps text[], rows_max int,
   out app text, out user_id text, out provider text, out token text, out reason text, out died_at timestamptz
@@ -1264,7 +1286,8 @@ grant execute on function push_router.enqueue_call, push.enqueue_call, push_rout
   push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.compare_call, push.compare_call, push_router.add_recipients,
     push.add_recipients, push_router.answer_call, push.answer_call, push_router.decline_call,
   push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device,
-  push.register_device, push_router.drop_device, push.drop_device, push_router.dead_tokens, push.dead_tokens to push_enqueuer, push_tenant;
+  push.register_device, push_router.drop_device, push.drop_device, push_router.enable_device, push.enable_device, push_router.change_device,
+  push_router.dead_tokens, push.dead_tokens to push_enqueuer, push_tenant;
 -- UPDATE of some columns only: with a right to the whole view, a login could lock it, and all others would wait.
 revoke update on push.outbox from push_enqueuer, push_tenant;
 grant insert, select, update (state, answered_by, end_reason) on push.outbox to push_enqueuer, push_tenant;

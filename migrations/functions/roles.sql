@@ -10,7 +10,7 @@ with c_insert(rights) as (values ('insert (app, kind, call_id, payload, recipien
 c_select(rights) as (
   values ('select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)')),
 c_calls(rights) as (values ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-  'push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
+  'push.end_call, push.register_device, push.enable_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, '
   'push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
   'push.own_shard, push.shard_map_number, push.new_call_id'))
 select r.role, 'usage on schema push' as "right" from unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r(role)
@@ -36,7 +36,7 @@ union all values
     'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
     'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
     'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, '
-    'push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+    'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
     'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
     'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, '
     'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
