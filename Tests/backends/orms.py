@@ -94,10 +94,11 @@ def sqlalchemy(page, way):
     with Session(engine) as session, session.begin():
         def refused():
             with session.begin_nested():
-                session.execute(program.ENQUEUE, {"payload": {"callId": "orm-bad"}, "recipients": [], "app": "porteiro",
-                                                  "ring_seconds": 30})
+                session.execute(program.ENQUEUE, {"payload": {"callId": "orm-bad"}, "recipients": recipients("ana"),
+                                                  "app": "porteiro", "ring_seconds": 30})
 
         check(name("a refused call is an error"), raised(exc.DBAPIError, refused), "22023")
+        check(name("whose text has no token"), "orm-token" in str(caught(refused)), False)
         check(name("and with begin_nested the transaction goes on"), tuple(program.ring(session, recipients("ana"))[1]), (1, False, 0))
     two_phases = program.engine(url)
     session = Session(two_phases, twophase=True)
