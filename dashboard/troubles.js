@@ -18,8 +18,8 @@ const pages = {
   webhooks: "a-webhooks-receiver-acknowledges-nothing", "API keys": "a-key-of-the-http-api-must-be-replaced", quotas: "an-app-has-used-up-its-quota",
   "lock table": "the-table-of-locks-fills", "other logins": "several-tenants-in-one-database", "oldest transaction": "vacuum-is-held-back",
   "prepared transactions": "vacuum-is-held-back", "transaction ids used": "vacuum-is-held-back", "notify queue": "vacuum-is-held-back",
-  "replication slots": "vacuum-is-held-back", "synchronous standby": "shortcuts-and-the-daily-look",
-  "calls put aside": "shortcuts-and-the-daily-look",
+  "replication slots": "vacuum-is-held-back", "synchronous standby": "database-failed-over",
+  "calls put aside": "a-call-did-not-ring-for-one-user",
 };
 /** The page of operations for a check. */
 export const pageOf = (item, value = "") => {
