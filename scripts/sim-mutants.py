@@ -81,12 +81,13 @@ def mutated(mutants):
 def copy_sources(changed):
     """Writes only files that differ, so that only these are built again."""
     wanted = dict(changed)
-    for part in ["Package.swift", "Package.resolved", "Plugins", "Sources", "Tests", "dashboard", "migrations"]:
+    trees = ["Plugins", "Sources", "Tests", "dashboard", "docs/operations", "migrations", "scripts/lib"]
+    for part in ["Package.swift", "Package.resolved", *trees]:
         for path in [ROOT / part, *sorted((ROOT / part).rglob("*"))]:
             name = str(path.relative_to(ROOT))
             if path.is_file() and "__pycache__" not in path.parts and name not in wanted:
                 wanted[name] = path.read_bytes()
-    for part in ["Plugins", "Sources", "Tests", "dashboard", "migrations"]:
+    for part in trees:
         for path in list((COPY / part).rglob("*")):
             if path.is_file() and str(path.relative_to(COPY)) not in wanted:
                 path.unlink()

@@ -64,6 +64,10 @@ struct RetryPolicyTests {
     #expect(putOff(by: .milliseconds(3)) == .retry(after: .milliseconds(3), reason: "HTTP503", isCounted: false))
     #expect(putOff(by: .seconds(9)) == .park(after: .seconds(9), reason: "HTTP503", isCounted: false))
     #expect(putOff(by: .seconds(60)) == .settle(.expired, reason: "HTTP503"))
+    let ring = policy.disposition(
+      of: .deferred(reason: "HTTP503", after: .seconds(60)), attempts: 4, isRing: true, deadline: now + .seconds(10),
+      answeredAt: now, random: 0)
+    #expect(ring == .handOn(reason: "HTTP503", after: .seconds(60), isCounted: false))
   }
 
   @Test(
@@ -158,10 +162,13 @@ struct RetryPolicyTests {
     let long = Nanoseconds.seconds(20)
     #expect(decide(long, attempts: 1, throttles: 1) == .handOn(reason: "x", after: long))
     #expect(decide(long, attempts: 2, throttles: 1) == .handOn(reason: "x", after: long))
-    #expect(decide(long, attempts: 3, throttles: 1) == .park(after: long, reason: "x", isCounted: true))
+    // Other tries may have failed for other reasons, and the wait may be longer than it rings: another gateway may ring it all the same.
+    #expect(decide(long, attempts: 3, throttles: 1) == .handOn(reason: "x", after: long))
+    #expect(decide(.seconds(90), attempts: 9, throttles: 1) == .handOn(reason: "x", after: .seconds(90)))
     #expect(decide(nil, attempts: 1, throttles: 1) == .retry(after: .zero, reason: "x", isCounted: true))
     #expect(decide(nil, attempts: 2, throttles: 2) == .handOn(reason: "x", after: policy.longestRest))
-    #expect(decide(nil, attempts: 4, throttles: 2) == .settle(.dead, reason: "x"))
+    #expect(decide(nil, attempts: 4, throttles: 2) == .handOn(reason: "x", after: .milliseconds(1_600)))
+    #expect(decide(nil, attempts: 9, throttles: 2) == .handOn(reason: "x", after: policy.cap))
   }
 
   @Test(

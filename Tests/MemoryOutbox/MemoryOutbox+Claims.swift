@@ -241,7 +241,12 @@ extension MemoryOutbox {
       guard var row = row(parking.lease, of: gateway) else { continue }
       let isReady = parking.delay == nil || parking.isHandedOn
       row.state = isReady ? .ready : .waiting
+      var dueAt = now + (parking.delay ?? .zero).microseconds
       if parking.isHandedOn {
+        // In a round, the first time at which one of those that had it may have it again.
+        if !row.handedOnBy.isEmpty, !row.handedOnBy.contains(gateway) {
+          dueAt = max(min(dueAt, now + Limits.rest), min(dueAt, row.dueAt))
+        }
         // Who had it before begins the next round.
         row.handedOnBy = row.handedOnBy.contains(gateway) ? [gateway] : row.handedOnBy + [gateway]
       }
@@ -251,7 +256,7 @@ extension MemoryOutbox {
       row.attempt = parking.attempts ?? max(0, row.attempt - 1)
       row.lastReason = parking.reason ?? row.lastReason
       row.refusals += parking.failures.refusals
-      row.dueAt = min(now + (parking.delay ?? .zero).microseconds, row.deadlineAt)
+      row.dueAt = min(dueAt, row.deadlineAt)
       count += 1
       guard row.acceptedAt == nil else {
         finish(row, .expired, reason: nil, at: now)  // as what it is: accepted

@@ -25,6 +25,8 @@ public struct MemoryOutbox: Sendable {
     public static let near: Int64 = 600_000_000
     /// For how long others come first after a rest for all.
     public static let othersFirst: Int64 = 100_000
+    /// How long a ring that was handed on in a round rests at least.
+    public static let rest: Int64 = 250_000
     public static let cancelLife: Int64 = 60_000_000
     public static let missedCallLife: Int64 = 4 * 3_600_000_000
     /// A call that rings so long after its deadline is missed.

@@ -159,6 +159,28 @@ extension OutboxStoreConformance {
         for gateway in gateways { _ = try await gateway.beat(mayReap: false) }
       }
     },
+    OutboxStoreRule("a long wait of one gateway keeps what is handed on from no other, but all that have one wait") {
+      server in
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      var number: Int32 = 0
+      for (first, second, count) in [(200, 20, 1), (20, 200, 1), (200, 200, 0)] as [(Int64, Int64, Int)] {
+        _ = try await server.call()
+        number += 1
+        for (store, wait) in [(gateway, first), (other, second)] {
+          let taken = try await server.claim(number, store)
+          let handOns = taken.map {
+            Parking(lease: $0.lease, attempts: 1, delay: .seconds(wait), isHandedOn: true, reason: "TimedOut")
+          }
+          try expect(try await store.park(handOns), 1, "handed on")
+        }
+        number += 1
+        try expect(try await server.claim(number, other).count, 0, "before anybody's wait is over")
+        try await server.advance(by: .seconds(21))
+        for store in [gateway, other] { _ = try await store.beat(mayReap: false) }
+        number += 1
+        try expect(try await server.claim(number, other).count, count, "after 21 of \(first) and \(second) s")
+      }
+    },
     OutboxStoreRule(
       "a gateway whose lane is sick claims what others have left for 100 ms, before and after it was handed on"
     ) {

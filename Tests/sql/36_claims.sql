@@ -93,6 +93,23 @@ select test.equal('when it is due, its gateway claims it without a job', pg_temp
 update push.delivery set due_at = clock_timestamp() + interval '1 hour' where outbox_id = :handed;
 select push.disown(:g1, array[:handed]::bigint[], '{0}', '{9}');
 select test.equal('what is given up is due at once, whoever had it', pg_temp.claim(:g2, 9), 1::bigint);
+-- Another one joins a round: the wait of the one before, its own, and the seconds after which one of those that had it may have it again.
+create function pg_temp.joins(p_gateway int, p_had int[], p_wait interval, p_ms int) returns text language plpgsql as $$
+declare
+  v_row push.delivery;
+begin
+  update push.delivery d set state = 1, owner = p_gateway, lease = 9, handed_on_by = p_had, due_at = clock_timestamp() + p_wait
+    where d.outbox_id = (select id from push.outbox where call_id = 'handed-2') returning d.* into v_row;
+  perform push.park(p_gateway, array[v_row.outbox_id], array[v_row.n], '{9}', '{1}', array[p_ms], '{x}', null, '{true}');
+  return (select round(extract(epoch from d.due_at - d.handed_on_at), 1)
+    from push.delivery d where d.outbox_id = v_row.outbox_id);
+end
+$$;
+select test.equal('one that was told to wait keeps it from nobody else in the round', format('%s %s %s', pg_temp.joins(:g2, array[:g1], '60 s', 1000),
+  pg_temp.joins(:g2, array[:g1], '3 s', 60000), pg_temp.joins(:g2, array[:g1], '-1 s', 60000)), '1.0 3.0 0.3');
+select test.equal('all that were told wait, and who begins a round waits for as long as it was told', format('%s %s %s',
+  pg_temp.joins(:g2, array[:g1], '50 s', 60000), pg_temp.joins(:g2, array[:g2, :g1], '1 s', 60000), pg_temp.joins(:g2, null, '1 s', 60000)),
+  '50.0 60.0 60.0');
 delete from push.delivery where outbox_id = :handed;
 
 -- A lane that is sick there.

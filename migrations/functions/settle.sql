@@ -166,7 +166,10 @@ begin
       handed_on_by = case when p_hand_on[r.i] is not true then d.handed_on_by when p_gateway = any (d.handed_on_by) then array[p_gateway]
         else d.handed_on_by || p_gateway end, handed_on_at = v_now,
       attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
-      due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
+      -- In a round, the first time at which one of those that had it may have it again. What one was told to wait keeps it from no other.
+      due_at = least(case when p_hand_on[r.i] and p_gateway <> all (d.handed_on_by)
+          then greatest(v_now + least(p_delay_ms[r.i], 250) * interval '1 ms', least(d.due_at, v_now + p_delay_ms[r.i] * interval '1 ms'))
+        else v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms' end, d.deadline_at),
       failures = case when p_failures[r.i] is null then d.failures
         else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
       bypassed_at = case when p_hand_on[r.i] and d.kind = 0 and d.accepted_at is null
@@ -191,8 +194,9 @@ comment on function push.park is
   'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as '
   'for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, '
   'in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of '
-  '{"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_hand_on: true: until p_delay_ms are over, only '
-  'gateways that have not handed it on (push.delivery.handed_on_by) may claim it; otherwise it waits, and push.promote makes it ready';
+  '{"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_hand_on: true: until p_delay_ms are over, or, if that is '
+  'earlier, the wait of one that had it before in this round (250 ms at least), only gateways that have not handed it on '
+  '(push.delivery.handed_on_by) may claim it; otherwise it waits, and push.promote makes it ready';
 
 -- A gateway of release 0.1.0 releases an invite when the claim says that its call has ended.
 create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint

@@ -224,9 +224,9 @@ extension DispatcherMachine {
       default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
       finish(entry, ending, reason: reason ?? entry.reason, now)
-    case .handOn(let reason, let wait):
-      entry.noteFailure(reason, result)
-      handOn(entry, reason: reason, after: wait, now)
+    case .handOn(let reason, let wait, let isCounted):
+      if isCounted { entry.noteFailure(reason, result) }
+      handOn(entry, reason: reason, after: wait, isCounted: isCounted, now)
     case .park(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }
       park(entry, after: wait, reason: reason, isCounted: isCounted, now)

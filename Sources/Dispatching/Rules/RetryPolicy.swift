@@ -14,8 +14,9 @@ enum Disposition: Sendable, Equatable {
   case settle(DeliveryOutcome, reason: String?)
   /// Try again after a short wait, in memory, under the same lease. `isCounted` is false if the request was not attempted.
   case retry(after: Nanoseconds, reason: String, isCounted: Bool)
-  /// Return it to the outbox, where other gateways find it at once, and this one not before the provider wants.
-  case handOn(reason: String, after: Nanoseconds?)
+  /// Return it to the outbox, where other gateways find it at once, and this one not before the provider wants. `isCounted`: as for
+  /// `retry`.
+  case handOn(reason: String, after: Nanoseconds?, isCounted: Bool = true)
   /// Return it to the outbox, because the wait is too long to keep it in memory. `isCounted`: as for `retry`.
   case park(after: Nanoseconds, reason: String, isCounted: Bool)
 }
@@ -91,15 +92,17 @@ public struct RetryPolicy: Sendable {
       return .settle(.expired, reason: nil)
     case .refused(let reason):
       return again(after: refusedWait, reason, isCounted: false, deadline, now)
+    case .deferred(let reason, let after) where isRing && after > longestInMemory:
+      return handOn(reason, after, isCounted: false, deadline, now)
     case .deferred(let reason, let after):
       return again(after: after, reason, isCounted: false, deadline, now)
-    case .throttled(let reason, _, isLaneWide: false) where throttles > 1 && (!isRing || attempts > 3):
+    case .throttled(let reason, let after, isLaneWide: false)
+    where isRing && (throttles > 1 || after ?? .zero > longestInMemory):
+      // It may be true only of this way to the provider. When it is true of all, all wait (`push.park`).
+      return handOn(reason, max(after ?? longestRest, longestWait(afterAttempts: attempts)), deadline, now)
+    case .throttled(let reason, _, isLaneWide: false) where throttles > 1:
       // Another wait would not help. The user's next channel is tried.
       return .settle(.dead, reason: reason)
-    case .throttled(let reason, let after, isLaneWide: false)
-    where isRing && attempts < 3 && (throttles > 1 || after ?? .zero > longestInMemory):
-      // It may be true only of this way to the provider. After three tries it is true of the token, and the push waits for all.
-      return handOn(reason, after ?? longestRest, deadline, now)
     case .unknown(PushOutcome.connectionLostReason) where isAtFault && (!isRing || attempts > 2):
       // Each further try would cost other deliveries another connection. The user's next channel is tried. What is remembered is of this
       // way to the provider alone, so others have tried a ring, too.
@@ -128,10 +131,10 @@ public struct RetryPolicy: Sendable {
 
   /// Another gateway's way to the provider may work. So may another way of this one, a little later.
   private func handOn(
-    _ reason: String, _ after: Nanoseconds?, _ deadline: Instant, _ now: Instant
+    _ reason: String, _ after: Nanoseconds?, isCounted: Bool = true, _ deadline: Instant, _ now: Instant
   ) -> Disposition {
     guard now + roundTrip < deadline else { return .settle(.expired, reason: reason) }
-    return .handOn(reason: reason, after: after)
+    return .handOn(reason: reason, after: after, isCounted: isCounted)
   }
 
   private func again(

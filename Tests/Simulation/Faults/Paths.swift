@@ -17,11 +17,16 @@ enum PathIllness {
   case ill
   /// The provider asks for a pause, of this path alone.
   case throttling
+  /// The provider does not want to see the push again for longer than it rings.
+  case postponing
+  /// So, too, because its token gets too many.
+  case rationing
   /// Requests arrive, and their answers come late.
   case slow
 
   static func choices(_ seed: UInt64) -> [PathIllness] {
-    Paths.areSlow(seed) ? [.slow, .slow, .slow, .silent] : [.silent, .closing, .refusing, .ill, .throttling]
+    if Paths.areMixed(seed) { return [.postponing, .postponing, .rationing, .ill] }
+    return Paths.areSlow(seed) ? [.slow, .slow, .slow, .silent] : [.silent, .closing, .refusing, .ill, .throttling]
   }
 }
 
@@ -29,10 +34,18 @@ enum PathIllness {
 struct Paths {
   /// How long a path asks not to be used.
   static let pause = Nanoseconds.seconds(4)
+  /// How long it does not want to see a push.
+  static let longPause = Nanoseconds.seconds(60)
+  private static let passing: [PathIllness] = [.ill, .closing]
 
   struct Path: Hashable {
     var replica: Int
     var lane: Int
+  }
+
+  private struct Turn: Hashable {
+    var path: Path
+    var token: [UInt8]
   }
 
   private struct Span {
@@ -42,6 +55,10 @@ struct Paths {
 
   private var spans: [Path: [Span]] = [:]
   private let replicas: Int
+  /// Tokens whose first push over a path that works is gone.
+  private var tried: Set<Turn> = []
+  private let isMixed: Bool
+  private var random: SplitMix64
 
   /// Whether a seed has ill paths.
   static func areIll(_ seed: UInt64) -> Bool { seed % 4 == 0 }
@@ -49,11 +66,15 @@ struct Paths {
   /// Whether most of its ill paths are slow.
   static func areSlow(_ seed: UInt64) -> Bool { seed % 16 == 4 }
 
+  /// Whether ill paths ask for long waits, and those that work fail once at some tokens.
+  static func areMixed(_ seed: UInt64) -> Bool { seed % 16 == 8 }
+
   init(_ seed: UInt64, replicas: Int, lanes: Int, until end: VirtualTime) {
     self.replicas = replicas
-    guard Self.areIll(seed) else { return }
     // Draws of their own, so that other seeds stay as they are.
-    var random = SplitMix64(seed: seed &* 0x9E37_79B9_7F4A_7C15)
+    random = SplitMix64(seed: seed &* 0x9E37_79B9_7F4A_7C15)
+    isMixed = Self.areMixed(seed)
+    guard Self.areIll(seed) else { return }
     for replica in 0..<replicas {
       for lane in 0..<lanes where random.chance(0.5) {
         var from = random.time(0...4_000)
@@ -73,6 +94,12 @@ struct Paths {
     spans[path]?.first { $0.from <= now && now < $0.until }?.illness
   }
 
+  /// What happens to a push on its way over a path that works.
+  mutating func passingFailure(of token: [UInt8], over path: Path) -> PathIllness? {
+    guard isMixed, tried.insert(Turn(path: path, token: token)).inserted, random.chance(0.4) else { return nil }
+    return random.pick(Self.passing)
+  }
+
   /// Whether nothing was wrong since then.
   func hasWorked(_ path: Path, since start: VirtualTime, at now: VirtualTime) -> Bool {
     !spans[path, default: []].contains { $0.from <= now && start < $0.until }
@@ -84,7 +111,13 @@ struct Paths {
       var from = start
       for span in spans[Path(replica: replica, lane: lane), default: []] {
         // A pause that was asked for is not over before.
-        let until = span.until + (span.illness == .throttling ? Self.pause.count : 0)
+        let wait: Nanoseconds =
+          switch span.illness {
+          case .throttling: Self.pause
+          case .postponing, .rationing: Self.longPause
+          default: .zero
+          }
+        let until = span.until + wait.count
         if span.from < from + time, from < until { from = until }
       }
       return from

@@ -90,7 +90,9 @@ final class SimulatedProvider {
     let gateway = life.link.gateway
     world.checker.willLeave(request, life)
     let path = Paths.Path(replica: life.replica.index, lane: index)
-    let illness = world.paths.illness(of: path, at: world.now)
+    let illness =
+      world.paths.illness(of: path, at: world.now)
+      ?? (world.hasFaults ? world.paths.passingFailure(of: Array(request.token), over: path) : nil)
     world.promises.willLeave(request, over: path, illness)
     if let illness, illness != .slow { return suffer(illness, number, now) }
     let token = String(decoding: request.token, as: UTF8.self)
@@ -124,6 +126,8 @@ final class SimulatedProvider {
       case .closing: (.unknown(reason: PushOutcome.connectionLostReason), 0)
       case .refusing: (.unauthorized(reason: "InvalidProviderToken"), 403)
       case .ill: (.unavailable(reason: "HTTP502", after: nil), 502)
+      case .postponing: (.unavailable(reason: "ServiceUnavailable", after: Paths.longPause), 503)
+      case .rationing: (.throttled(reason: "TooManyRequests", after: Paths.longPause, isLaneWide: false), 429)
       case .throttling: (.throttled(reason: "TooManyRequests", after: Paths.pause, isLaneWide: !isForToken), 429)
       }
     let time =

@@ -25,7 +25,7 @@ final class World {
 
   let seed: UInt64
   let plan: SeedPlan
-  let paths: Paths
+  var paths: Paths
   let badTokens: BadTokens
   let story: Story
   var random: SplitMix64
