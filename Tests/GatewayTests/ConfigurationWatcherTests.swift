@@ -128,6 +128,26 @@ private struct KeepingHandler: LogHandler {
     }
   }
 
+  @Test("a service account with another private key and the same ids rotates its lane once")
+  func otherPrivateKey() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      let account = try String(contentsOfFile: material.serviceAccountFile, encoding: .utf8)
+      let other = try SimulatorMaterial()
+      defer { try? FileManager.default.removeItem(atPath: other.directory) }
+      try other.writeServiceAccount(tokenURI: "https://127.0.0.1:1/token")
+      let mended = try String(contentsOfFile: other.serviceAccountFile, encoding: .utf8)
+      try SecretFixture.write(mended, to: material.serviceAccountFile)
+      await watcher.look()
+      await watcher.look()
+      try SecretFixture.write(account, to: material.serviceAccountFile)
+      await watcher.look()
+      #expect(
+        keeper.messages.filter { $0 != "no provider token" } == [
+          "A lane's credentials have changed fcm", "A lane's credentials have changed fcm",
+        ])
+    }
+  }
+
   @Test("an app is added, changed and removed, and the others keep their connections")
   func apps() async throws {
     try await Self.with { watcher, material, _, keeper in

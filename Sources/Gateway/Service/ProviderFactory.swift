@@ -300,6 +300,6 @@ extension HedgingSettings {
 }
 
 extension FCMServiceAccount {
-  /// Identifies the key among all service accounts.
-  fileprivate var identity: String { "\(clientEmail) \(tokenURI) \(privateKeyID)" }
+  /// Identifies the key among all service accounts. The fingerprint distinguishes another key with the same ID.
+  fileprivate var identity: String { "\(clientEmail) \(tokenURI) \(privateKeyID) \(key.fingerprint)" }
 }

@@ -16,10 +16,7 @@ public struct APNsCredentials: Sendable {
   public let key: SigningKey
 
   /// Identifies the key: team ID, key ID and a fingerprint. The fingerprint distinguishes another key with the same ID.
-  public var identity: String {
-    let fingerprint = SHA256.hexDigest((try? key.publicKeyPEM()) ?? []).prefix(16)
-    return "\(teamID)/\(keyID)/\(String(decoding: fingerprint, as: UTF8.self))"
-  }
+  public var identity: String { "\(teamID)/\(keyID)/\(key.fingerprint)" }
 
   public init(teamID: String, keyID: String, key: SigningKey) {
     self.teamID = teamID

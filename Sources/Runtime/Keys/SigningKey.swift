@@ -59,6 +59,11 @@ public final class SigningKey: Sendable {
     return point
   }
 
+  /// Distinguishes the key from others: the first 16 hex digits of the SHA-256 digest of its public half.
+  public var fingerprint: String {
+    String(decoding: SHA256.hexDigest((try? publicKeyPEM()) ?? []).prefix(16), as: UTF8.self)
+  }
+
   /// The key itself as PKCS#8 PEM, to be written where a generated key is needed as a file.
   public func privateKeyPEM() throws(SigningKeyError) -> [UInt8] {
     guard let pem = key.privatePEM() else { throw SigningKeyError(.operationFailed, source: source) }
