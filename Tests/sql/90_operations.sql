@@ -29,12 +29,12 @@ select test.equal('a lane without a replica has a backlog and no status',
   (select format('%s %s %s %s %s', ready, waiting, claimed, circuit, window_size) from push.lanes where id = :lane), '3 1 1  ');
 select push.report_lanes(:g1, array[:lane]::smallint[], array[100], array[200], array[7], array['closed'], array[0], array[50]);
 select push.report_lanes(:g2, array[:lane]::smallint[], array[50], array[100], array[3], array['half_open'], array[600000], array[5]);
-select test.equal('lanes are summed over replicas, the circuit is the worst',
+select test.equal('lanes are summed over replicas, and the circuit is open only if it is at each',
   (select format('%s %s %s %s %s %s', window_size, capacity, in_flight, circuit, rate_per_second, throttled_until > now() + interval '50 s')
   from push.lanes where id = :lane),
   '150 300 10 half_open 55 t');
 select push.report_lanes(:g1, array[:lane]::smallint[], array[1], array[200], array[0], array['open'], array[null]::int[], array[0]);
-select test.equal('a report replaces the one before', (select window_size || circuit from push.lanes where id = :lane), '51open');
+select test.equal('a report replaces the one before', (select window_size || circuit from push.lanes where id = :lane), '51half_open');
 select push.retire_gateway(:g2);
 select test.equal('a replica that ended does not count', (select window_size || circuit || coalesce(throttled_until::text, '-') from push.lanes
   where id = :lane), '1open-');
@@ -277,6 +277,22 @@ select test.equal('also if its try has all that waits', pg_temp.lanes_are(), 'ba
 select push.register_gateway('health-4', '1') as hg4 \gset
 select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
 select test.equal('what another replica can send does not wait', pg_temp.lanes_are(), 'ok all send');
+select test.equal('a circuit is closed if it is at all replicas', (select circuit from push.lanes where app = 'health' and provider = 'apns'),
+  'half_open');
+update push.gateways set started_at = now() - interval '6 s' where id in (:hg, :hg4);
+select test.equal('one replica that sends nothing beside others that do is named', pg_temp.lanes_are(),
+  'warn health/apns: trying again at replica health, health/fcm: trying again at replica health');
+select test.equal('and the hint is about it', pg_temp.lanes_hint(), 'Where a replica is named, the others send: '
+  'docs/operations/requests-go-unanswered.md.');
+select pg_temp.report(array[0, 10, 0], array['closed', 'open', 'closed']);
+select test.equal('so is one without a connection or with an open circuit, and what nobody sends is bad and comes first',
+  pg_temp.lanes_are(), 'bad health/apns: trying again, health/expo: no connection at replica health-4');
+select test.equal('the hint says both', pg_temp.lanes_hint() ~ '^These send nothing. Where a replica is named', true);
+select pg_temp.report(array[10, 10, 10], array['closed', 'open', 'closed']);
+update push.lane_status set circuit = 'closed' where gateway = :hg;
+select test.equal('an open circuit of one replica is no open circuit of the lane', (select circuit || ' ' || pg_temp.lanes_are()
+  from push.lanes where app = 'health' and provider = 'fcm'), 'half_open warn health/fcm: circuit open at replica health-4');
+update push.lane_status set circuit = 'half_open' where gateway = :hg;
 select push.retire_gateway(:hg4);
 update push.delivery set state = 0, owner = null;
 update push.lane_status set circuit = 'closed' where gateway = :hg;
@@ -294,13 +310,30 @@ select test.equal('those in use are bad, and come first', pg_temp.credentials_ar
 select push.register_gateway('health-3', '1') as hg3 \gset
 select pg_temp.refuse(:hg3, 'apns', 'Apple refuses the key: check it', 'all'), pg_temp.refuse(:hg3, 'expo', 'Expo refuses some', 'some');
 select test.equal('replicas that say the same are not repeated', pg_temp.credentials_are(),
-  'bad Apple refuses the key: check it, Google refuses the new account: check it, Expo refuses some');
+  'bad Apple refuses the key: check it, Google refuses the new account: check it, replica health-3: Expo refuses some');
+create function pg_temp.credentials_hint() returns text language sql as $$ select hint from push.health where item = 'credentials' $$;
+select test.equal('calls do not ring', pg_temp.credentials_hint() ~ '^Calls do not ring there, unless a sentence says otherwise. A replica', true);
 select pg_temp.refuse(:hg3, 'apns', 'Apple refuses the new key: check it', 'new');
-select test.equal('lanes show the worst', (select string_agg(format('%s %s %s', provider, refused, refusal), '; ' order by provider)
+select test.equal('lanes show the worst, with the replica that says it unless all do',
+  (select string_agg(format('%s %s %s', provider, refused, refusal), '; ' order by provider)
   from push.lanes where app = 'health' and refusal is not null),
-  'apns all Apple refuses the key: check it; expo some Expo refuses some; fcm new Google refuses the new account: check it');
-select test.equal('so does the dashboard', (select string_agg(l ->> 'refused', ', ' order by l ->> 'channel')
-  from jsonb_array_elements(push.overview() -> 'lanes') l where l ->> 'app' = 'health'), 'all, some, new');
+  'apns some replica health: Apple refuses the key: check it; 1 of 2 replicas send; '
+  'expo some replica health-3: Expo refuses some; fcm new Google refuses the new account: check it');
+select pg_temp.refuse(:hg3, 'apns', null, null);
+select test.equal('what one of several replicas is refused is a warning that names it', pg_temp.credentials_are(),
+  'warn Google refuses the new account: check it, replica health-3: Expo refuses some, '
+  'replica health: Apple refuses the key: check it; 1 of 2 replicas send');
+select test.equal('then nothing says that calls do not ring', pg_temp.credentials_hint() ~ '^A replica reads a corrected file .* a replica that is '
+  'named, asks', true);
+select test.equal('the dashboard says the same', (select string_agg(concat_ws(' ', l ->> 'refused', l ->> 'refusal'), ', ' order by l ->> 'channel')
+  from jsonb_array_elements(push.overview() -> 'lanes') l where l ->> 'app' = 'health' and l ->> 'channel' = 'apns'),
+  'some replica health: Apple refuses the key: check it; 1 of 2 replicas send');
+update push.lane_status set circuit = 'half_open' where gateway = :hg3;
+select test.equal('another one that is in trouble does not send', (select refused || ' ' || refusal from push.lanes
+  where app = 'health' and provider = 'apns'), 'some replica health: Apple refuses the key: check it; 0 of 2 replicas send');
+select pg_temp.refuse(:hg3, 'apns', 'Apple refuses the key: check another file', 'all');
+select test.equal('it is bad if each is refused in its own way', (select refused || ' ' || refusal from push.lanes
+  where app = 'health' and provider = 'apns'), 'all replica health: Apple refuses the key: check it');
 select push.retire_gateway(:hg3);
 select test.equal('a replica that ended does not count', pg_temp.credentials_are(),
   'bad Apple refuses the key: check it, Google refuses the new account: check it');

@@ -85,43 +85,44 @@ comment on function push.health_of_server is 'checks of the server that all apps
 create or replace function push.health_of_replicas() returns table (item text, value text, state text, hint text)
 language sql stable as $$
   with living as materialized (
-    select g.id, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
+    select g.id, g.name, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
   ), trouble as materialized (
     -- The lanes that send nothing. Reads one index entry for each lane that is paused or half-open, or that no replica serves.
     select l.app, l.channel,
       case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
         when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
         when t.until > now() then format('throttled for %s s', ceil(extract(epoch from t.until - now())))
-        when s.capacity = 0 then 'no connection' else 'trying again' end as what,
-      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end as is_bad
+        when s.capacity = 0 then 'no connection' when t.none_sends then 'trying again' else push.first_few(t.idle) end as what,
+      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else coalesce(t.none_sends, true) end as is_bad
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     -- A lane that was asked for a pause, or is half-open, sends nothing once each of its replicas waits. What a half-open one claims is a try.
-    left join lateral (
-      select min(coalesce(r.throttled_until, '-infinity')) as until, bool_and(r.circuit = 'half_open') as tries
-      from push.lane_status r join living g on g.id = r.gateway where (s.throttled_until is not null or s.circuit = 'half_open') and r.lane = l.id
-    ) t on true
+    -- A replica that has just started is still connecting.
+    left join (
+      select r.lane, min(coalesce(r.throttled_until, '-infinity')) as until, bool_and(r.circuit <> 'closed' or r.capacity = 0) as none_sends,
+        array_agg(format('%s at replica %s', case when r.capacity = 0 then 'no connection' when r.circuit = 'open' then 'circuit open'
+          else 'trying again' end, g.name) order by g.id)
+          filter (where (r.circuit <> 'closed' or r.capacity = 0) and g.started_at < now() - interval '5 s') as idle
+      from push.lane_status r join living g on g.id = r.gateway group by r.lane
+    ) t on t.lane = l.id
     cross join lateral (
-      select (l.paused or s.lane is null or t.until > now() or t.tries) and exists (select from push.delivery d
-        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and (d.state = 0 or t.tries)) as is_waiting
+      select (l.paused or s.lane is null or t.until > now() or t.none_sends) and exists (select from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and (d.state = 0 or t.none_sends)) as is_waiting
       offset 0
     ) d
     where l.paused or exists (select from living) and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now()
-      or s.capacity = 0 or t.tries and is_waiting
+      or s.capacity = 0 or case when t.none_sends then is_waiting else t.idle is not null end
   )
   select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
       'Nothing is sent without one: push.replicas says how the last ones ended.' from (select count(*) from living) g
-  union all
-  select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
-      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
-      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
-    from push.restored_at() r(at)
   union all
   select 'lanes',
       coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.channel, t.what) order by not t.is_bad, t.app, t.channel)),
         case when exists (select from living) then 'all send' else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      case when count(*) = 0 then 'A lane that sends nothing is named here.' else concat_ws(' ', 'These send nothing.',
+      case when count(*) = 0 then 'A lane that sends nothing is named here.' else concat_ws(' ',
+        case when bool_or(t.what not like '% at replica %') then 'These send nothing.' end,
+        case when bool_or(t.what ~ ' at replica ') then 'Where a replica is named, the others send: docs/operations/requests-go-unanswered.md.' end,
         case when bool_or(t.what like 'paused%') then 'push.resume_lane ends a pause (push.audit says whose).' end,
         case when bool_or(t.what like '%serves it') then 'The configuration of a replica needs the app and provider that none serves.' end,
         case when bool_or(t.what like 'throttled%') then 'A throttled lane sends again by itself.' end,
@@ -157,6 +158,11 @@ comment on function push.health_of_replicas is 'checks of the replicas and of wh
 
 create or replace function push.health_of_calls() returns table (item text, value text, state text, hint text)
 language sql stable as $$
+  select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+    from push.restored_at() r(at)
+  union all
   select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
@@ -230,10 +236,10 @@ begin
     union all
     select 'credentials', coalesce(push.first_few(array_agg(r.refusal order by r.refused, r.refusal)), 'none is refused'),
         case when bool_or(r.refused = 'all') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-        'Calls do not ring there, unless the former ones are still used. A replica reads a corrected file within 2 s, and tries it: push-gateway '
-        'check-config --connect asks each provider. See docs/operations/credentials-fail.md.'
-      from (select distinct s.refusal, s.refused from push.lane_status s join push.gateways g on g.id = s.gateway
-          where s.refusal is not null and g.alive and g.heartbeat_at > now() - interval '5 s') r
+        case when bool_or(r.refused = 'all') then 'Calls do not ring there, unless a sentence says otherwise. ' else '' end
+          || 'A replica reads a corrected file within 2 s, and tries it: push-gateway check-config --connect, on the machine of a replica that '
+          'is named, asks each provider. See docs/operations/credentials-fail.md.'
+      from push.lanes r where r.refusal is not null
     union all
     select 'webhooks',
         coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,

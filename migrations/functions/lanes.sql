@@ -104,16 +104,15 @@ create or replace function push.lane_conditions() returns table (
 )
 language sql stable security definer set search_path = push, pg_temp as $$
   select s.lane, sum(s.window_size)::int, sum(s.capacity)::int, sum(s.in_flight)::int,
-    case when bool_or(s.circuit = 'open') then 'open' when bool_or(s.circuit = 'half_open') then 'half_open'
-      else 'closed' end,
+    case when count(distinct s.circuit) = 1 then min(s.circuit) else 'half_open' end,
     max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
   from push.lane_status s join push.gateways g on g.id = s.gateway
   where g.alive and g.heartbeat_at > now() - interval '5 s'
   group by s.lane
 $$;
 comment on function push.lane_conditions is
-  'the status of the lanes over all living replicas, those with a heartbeat within 5 s; circuit is the worst of theirs. For '
-  'push.lanes';
+  'the status of the lanes over all living replicas, those with a heartbeat within 5 s; circuit is theirs, or half_open '
+  'if they differ. For push.lanes';
 
 create or replace view push.lanes as
 select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
@@ -121,12 +120,23 @@ select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.i
   now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at, l.channel, r.refusal, r.refused
 from push.lane l
 left join push.lane_conditions() s on s.lane = l.id
--- The worst that a living replica says.
-left join lateral (
-  select x.refusal, x.refused from push.lane_status x join push.gateways g on g.id = x.gateway
-  where x.lane = l.id and x.refusal is not null and g.alive and g.heartbeat_at > now() - interval '5 s'
-  order by array_position('{all,some,new}'::text[], x.refused), x.gateway limit 1
-) r on true
+-- The worst that a living replica says, with its name if not all of them say it.
+left join (
+  select distinct on (x.lane) x.lane,
+    case when x.same < x.replicas then format('replica%s %s: ', case when x.same > 1 then 's' end, x.names) else '' end || x.refusal
+      || case when x.refused = 'all' and x.stopped < x.replicas
+        then format('; %s of %s replicas send', x.sending, x.replicas) else '' end as refusal,
+    case when x.refused = 'all' and x.stopped < x.replicas then 'some' else x.refused end as refused
+  from (
+    select s.lane, s.refusal, s.refused, count(*) as same, min(s.gateway) as first, push.first_few(array_agg(g.name order by s.gateway)) as names,
+      sum(count(*)) over w as replicas, sum(count(*) filter (where s.refused = 'all')) over w as stopped,
+      sum(count(*) filter (where s.refused is distinct from 'all' and s.circuit = 'closed' and s.capacity > 0)) over w as sending
+    from push.lane_status s join push.gateways g on g.id = s.gateway
+    where g.alive and g.heartbeat_at > now() - interval '5 s' and s.lane in (select y.lane from push.lane_status y where y.refusal is not null)
+    group by s.lane, s.refusal, s.refused window w as (partition by s.lane)
+  ) x
+  where x.refusal is not null order by x.lane, array_position('{all,some,new}'::text[], x.refused), x.first
+) r on r.lane = l.id
 left join (
   select d.lane, (sum(d.count) filter (where d.state = 0))::bigint as ready,
     (sum(d.count) filter (where d.state = 2))::bigint as waiting,
@@ -142,7 +152,7 @@ comment on column push.lanes.window_size is
 comment on column push.lanes.capacity is 'number of requests that the connections could carry';
 comment on column push.lanes.in_flight is 'number of requests in flight';
 comment on column push.lanes.circuit is
-  'closed (all is well), half_open (trying again) or open (nothing is sent): the worst of the replicas''';
+  'closed (all is well), half_open (trying again, or closed at some of the replicas only) or open (nothing is sent)';
 comment on column push.lanes.throttled_until is 'the time until which the provider asked for a pause; null: it did not';
 comment on column push.lanes.rate_per_second is 'requests sent in the last second';
 comment on column push.lanes.ready is
