@@ -150,10 +150,50 @@ import Testing
       #expect(try await list("since=60&user=ana") == ["call-2"])
       #expect(try await list("since=60&user=%3Cb%3Ebruno%3C%2Fb%3E&outcome=ended") == ["call-1"])
       #expect(try await list("since=60&app=porteiro&user=nobody") == [])
-      let bad = ["since=", "since=0", "since=44641", "since=x", "since=60&user=" + String(repeating: "x", count: 129)]
+      // The longest id of a user, and the longest time that the page offers.
+      #expect(try await list("since=10080&user=" + String(repeating: "x", count: 256)) == [])
+      let bad = ["since=", "since=0", "since=10081", "since=x", "since=60&user=" + String(repeating: "x", count: 257)]
       for query in bad + ["since=60&app=%00"] {
         #expect(try await dashboard.get("/ui/calls?\(query)").status == 422, "\(query)")
       }
+    }
+  }
+
+  @Test func `lists of calls, however many and slow, leave a connection for the state and for operators`() async throws {
+    try await DashboardHarness.with { dashboard in
+      let database = dashboard.database
+      try await database.execute(
+        """
+        select push.register_lane('porteiro', 'fcm');
+        select push.enqueue_call('{"callId": "c", "from": "d"}', '[{"userId": "u", "fcmToken": "a-token-of-a-phone"}]', 'porteiro');
+        create table public.released (is_over boolean);
+        create function public.is_released() returns boolean language plpgsql as $$
+        begin
+          while not exists (select from public.released) loop
+            perform pg_sleep(0.01);
+          end loop;
+          return true;
+        end $$;
+        alter view push.calls rename to calls_at_once;
+        create view push.calls as select * from push.calls_at_once where public.is_released();
+        """)
+      let running = """
+        select count(*) from pg_stat_activity where datname = current_database() and state = 'active'
+          and application_name = '\(Dashboard.applicationName)' and query like '%from push.calls c%'
+        """
+      let visitor = try await dashboard.logIn()
+      try await withThrowingTaskGroup(of: APIAnswer.self) { lists in
+        for _ in 0..<12 { lists.addTask { try await dashboard.get("/ui/calls?since=60") } }
+        try await database.wait(for: running, toBe: "1")
+        #expect(try await dashboard.get("/ui/state").status == 200)
+        #expect(try await dashboard.switchLane(visitor).status == 200)
+        #expect(Int(try await database.value(running)) ?? 2 <= 1)
+        try await database.execute("insert into public.released values (true)")
+        for try await list in lists {
+          #expect(list.status == 200 || list.status == 503 && list.headers["retry-after"] != nil, "\(list.status)")
+        }
+      }
+      #expect(try await dashboard.get("/ui/calls?since=60").status == 200)
     }
   }
 

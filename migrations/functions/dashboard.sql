@@ -89,6 +89,8 @@ comment on function push.operate_call is
   'push.requeue or push.void_call for a user who is logged in to the dashboard, recorded in push.audit. p_operator: the user, for '
   'push.audit.operator; p_app, p_call_id: the call; p_action: requeue, or void; p_note: the reason, at most 500 characters. Returns a '
   'sentence that says what was done';
+comment on column push.audit.operator is 'the person for whom the dashboard acted: the name of an ops key, or what a proxy vouches for; '
+  'null: anybody else. Written by push.operate_lane and push.operate_call alone, which only the service may call';
 
 -- Its name is also that of a view, which is younger (stories.sql). Gateways of release 0.1.0 call it.
 create or replace function push.calls(p_call_id text) returns jsonb

@@ -84,6 +84,9 @@ extension APIProblem {
     detail: "there is nothing at this path; http.listen has health checks and metrics")
   static let noSuchCall = APIProblem(
     status: .notFound, name: "unknown-call", detail: "the app of this key has no call with this id")
+  /// 404: the dashboard's.
+  static let noSuchCallOfApp = APIProblem(
+    status: .notFound, name: "unknown-call", detail: "the app has no call with this id")
   static let ringsNoLonger = APIProblem(
     status: .conflict, name: "rings-no-longer",
     detail: "the call rings no longer; each call that rings needs an id of its own")

@@ -13,8 +13,8 @@ struct DashboardResponder: Sendable {
   /// `X-CSRF-Token`: the token of the session. Only the dashboard's own page knows it.
   static let tokenField = HTTPField.Name("X-CSRF-Token") ?? .authorization
   static let bodyMaxBytes = 4_096
-  /// How far back a list of calls may reach: 31 days.
-  static let minutesMax: Int32 = 31 * 24 * 60
+  /// How far back a list of calls may reach: 7 days, the most that the page offers.
+  static let minutesMax: Int32 = 7 * 24 * 60
 
   let gate: OpsGate
   let databases: [DashboardDatabase]
@@ -58,13 +58,13 @@ struct DashboardResponder: Sendable {
     return try await database(of: request).pool.query(DashboardStatements.calls, parameters).json(0, 0)
   }
 
-  /// The newest calls of an app, with a user, of an outcome.
+  /// The newest calls of an app, with a user, of an outcome. One list at a time, so that the state and what operators do need not wait.
   private func callList(_ request: Request) async throws(APIProblem) -> [UInt8] {
     var parameters = PostgresParameters()
-    for name in ["app", "user", "outcome"] {
+    for (name, max) in [("app", 64), ("user", 256), ("outcome", 64)] {
       let text = request.uri.queryParameters[name[...]].map(String.init) ?? ""
-      guard text.unicodeScalars.count <= 128, !text.unicodeScalars.contains("\0") else {
-        throw .invalid(name, "must have at most 128 characters")
+      guard text.unicodeScalars.count <= max, !text.unicodeScalars.contains("\0") else {
+        throw .invalid(name, "must have at most \(max) characters")
       }
       parameters.append(text)
     }
@@ -73,7 +73,8 @@ struct DashboardResponder: Sendable {
       throw .invalid("since", "must be a number of minutes, from 1 to \(Self.minutesMax)")
     }
     parameters.append(minutes)
-    return try await database(of: request).pool.query(DashboardStatements.callList, parameters).json(0, 0)
+    return try await database(of: request).pool.query(DashboardStatements.callList, parameters, for: .ownRead)
+      .json(0, 0)
   }
 
   /// The database that a request names; without a name, the first one.
@@ -152,7 +153,12 @@ struct DashboardResponder: Sendable {
     guard ["requeue", "void"].contains(action) else { throw .invalid("action", "must be requeue or void") }
     var parameters = PostgresParameters()
     for text in [name, app, id, action, try body.text("note", max: 500)] { parameters.append(text) }
-    let message = try await database.pool.query(DashboardStatements.operateCall, parameters).text(0, 0)
+    let message: String
+    do {
+      message = try await database.pool.query(DashboardStatements.operateCall, parameters).text(0, 0)
+    } catch  where error == .noSuchCall {
+      throw .noSuchCallOfApp
+    }
     logger.notice(
       "An operator requeued or ended a call",
       metadata: [

@@ -28,6 +28,8 @@ public actor PostgresPool {
     }
 
     public static let own = Purpose()
+    /// A large read of the gateway's own.
+    public static let ownRead = Purpose(isUrgent: false)
   }
 
   /// Why a statement has no result.
@@ -139,7 +141,7 @@ public actor PostgresPool {
 
   // MARK: - Shares of the connections
 
-  /// Maximum number of connections with statements that are not urgent: two of six.
+  /// Maximum number of connections with statements that are not urgent: two of six, one of two.
   private var othersMax: Int { max(1, connectionsMax / 3) }
   /// Maximum number of connections with urgent statements of one app: two of six.
   private var oneAppMax: Int { max(1, connectionsMax / 3) }
@@ -149,10 +151,10 @@ public actor PostgresPool {
   /// Whether the limits allow one more connection for this purpose now.
   private func mayServe(_ purpose: Purpose) -> Bool {
     guard busy.count < connectionsMax else { return false }
+    guard purpose.isUrgent || busy.count(where: { !$0.isUrgent }) < othersMax else { return false }
     guard purpose.app != nil else { return true }
     guard busy.count(where: { $0.app != nil }) < allAppsMax else { return false }
-    return purpose.isUrgent
-      ? busy.count(where: { $0 == purpose }) < oneAppMax : busy.count(where: { !$0.isUrgent }) < othersMax
+    return !purpose.isUrgent || busy.count(where: { $0 == purpose }) < oneAppMax
   }
 
   /// Returns an idle connection, or nil if the caller may open one.
