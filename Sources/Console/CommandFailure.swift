@@ -55,7 +55,10 @@ package struct CommandFailure: Error, CustomStringConvertible {
   }
 
   private static func refusal(_ message: String, _ role: String) -> String {
-    "\(message): this requires membership in the role \(role) (grant \(role) to the login), or ownership of the schema push"
+    "\(message): this requires membership in the role \(role), or ownership of the schema push. "
+      + (role == "push_enqueuer"
+        ? "Grant \(role) to the login"
+        : "The command is for operators: run it with a login of their own that has \(role), and do not grant that to a backend's login")
   }
 
   /// Whether the message is about a function that only backends may call.

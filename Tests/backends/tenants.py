@@ -391,6 +391,12 @@ def binding():
     check("push.app_grants lists the bound roles", faults(), ["group: tenant_b", "tenant_a: tenant_a"])
     with connect(login="ops", autocommit=True) as db:
         check("for operators, too", db.execute("select count(*) from push.app_grants").fetchone()[0] >= 2, True)
+    for role in ("push_ops", "push_keys"):
+        with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
+            db.execute(f"grant {role} to {PREFIX}tenant_a")
+            check(f"a tenant with {role} is at fault", faults(),
+                ["group: tenant_b", "tenant_a: tenant_a: has push_ops or push_keys, which act for every app; revoke it"])
+            db.execute(f"revoke {role} from {PREFIX}tenant_a")
     check("binding is written down", owner("select detail ->> 'changed' from push.audit where action = 'grant_app' and target = %s",
         f"tenant_a/{PREFIX}tenant_a"), "true")
     check("twice is harmless", owner("select changed from push.grant_app(%s, 'tenant_a')", PREFIX + "tenant_a"), False)

@@ -141,9 +141,9 @@ begin
 end
 $$;
 comment on function push.grant_app is
-  'lets a backend''s role, and its members, act for this app. They may act only for apps that were granted: the role gets '
-  'push_tenant and loses push_enqueuer. role: a database role; app: name of the app. Returns whether this changed '
-  'anything, and a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
+  'lets a backend''s role, and its members, act for this app. They may act only for apps that were granted: the role gets push_tenant and '
+  'loses push_enqueuer. role: a database role; app: name of the app. Returns whether this changed anything, and a sentence that says what '
+  'was done. Running it twice is harmless. For the owner of the schema';
 
 create or replace function push.revoke_app(role text, app text) returns table (changed boolean, message text)
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -159,35 +159,33 @@ begin
 end
 $$;
 comment on function push.revoke_app is
-  'a role no longer acts for this app. It stays in push_tenant, and without any app it acts for none. role: a database '
-  'role, which may have been dropped; app: name of the app. Returns whether this changed anything, and a sentence that '
-  'says what was done. Running it twice is harmless. For the owner of the schema';
+  'a role no longer acts for this app. It stays in push_tenant, and without any app it acts for none. role: a database role, which may have '
+  'been dropped; app: name of the app. Returns whether this changed anything, and a sentence that says what was done. Running it twice is '
+  'harmless. For the owner of the schema';
 
 create or replace view push.app_grants as
 select b.role, g.app, g.granted_at, g.granted_by, case
     when r.oid is null then 'there is no such role'
     when has_schema_privilege(r.oid, 'push', 'create') or pg_has_role(r.oid, to_regrole('push_gateway'), 'usage')
       then 'acts for every app: a superuser, the schema''s owner, or push_gateway'
+    when pg_has_role(r.oid, to_regrole('push_ops'), 'member') or pg_has_role(r.oid, to_regrole('push_keys'), 'member')
+      then 'has push_ops or push_keys, which act for every app; revoke it'
+    when r.rolcreaterole then 'may create roles, and so give itself the rights of others'
     when not pg_has_role(r.oid, to_regrole('push_tenant'), 'usage') then 'is not in push_tenant'
     when pg_has_role(r.oid, to_regrole('push_enqueuer'), 'usage') then 'acts for no app: has push_enqueuer as well; revoke it'
     when t.names is not null then 'these members act for no app: ' || t.names || ' have push_enqueuer as well; revoke it'
     when g.app is null then 'acts for no app but those of roles it is a member of'
   end as fault
 from (
-  select g.role from push.app_grant g
-  union
-  select r.rolname::text from pg_auth_members m join pg_roles r on r.oid = m.member
+  select g.role from push.app_grant g union select r.rolname::text from pg_auth_members m join pg_roles r on r.oid = m.member
   where m.roleid = to_regrole('push_tenant') and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push')
 ) b
-left join push.app_grant g on g.role = b.role
-left join pg_roles r on r.rolname = b.role
+left join push.app_grant g on g.role = b.role left join pg_roles r on r.rolname = b.role
 left join lateral (
   select string_agg(x.rolname, ', ' order by x.rolname) as names from pg_roles x
   where x.oid <> r.oid and pg_has_role(x.oid, r.oid, 'usage') and pg_has_role(x.oid, to_regrole('push_enqueuer'), 'usage')
-    and not has_schema_privilege(x.oid, 'push', 'create')
-    and not coalesce(pg_has_role(x.oid, to_regrole('push_gateway'), 'usage'), false)
+    and not has_schema_privilege(x.oid, 'push', 'create') and not coalesce(pg_has_role(x.oid, to_regrole('push_gateway'), 'usage'), false)
 ) t on true;
-comment on view push.app_grants is
-  'one row for each role that is bound to apps and each of its apps; members of the role are bound with it';
+comment on view push.app_grants is 'one row for each role that is bound to apps and each of its apps; members of the role are bound with it';
 comment on column push.app_grants.app is 'an app that it may act for; null: none was granted to it';
 comment on column push.app_grants.fault is 'why the grant does not work as it seems to; null: it works';
