@@ -281,6 +281,32 @@ struct PostgresReachabilityTests {
     await admin.close()
   }
 
+  @Test("what others have created in public takes the place of nothing in the program's sessions")
+  func searchPath() async throws {
+    try await TestDatabase.with { database in
+      // For arguments of these types it would be preferred to the built-in function.
+      try await database.execute(
+        """
+        create table public.used (application text);
+        create function public.format(text, integer, numeric) returns text language plpgsql as $$
+        begin
+          insert into public.used values (current_setting('application_name'));
+          return pg_catalog.format($1, $2, $3);
+        end $$;
+        """)
+      let (outbox, events) = await outbox(database.url, on: database.loop)
+      try await events.available()
+      try await outbox.register()
+      await outbox.close()
+      #expect(try await database.value("select string_agg(application, ' ') from public.used") == "")
+      let connection = try await PostgresConnection.connect(
+        to: database.url, applicationName: "tests", on: database.loop)
+      let path = PostgresStatement(name: "path", sql: "select current_setting('search_path')")
+      #expect(try await connection.query(path).text(0, 0) == "pg_catalog")
+      await connection.close()
+    }
+  }
+
   @Test("sessions do not wait for the disk, time out on a lock before deadlock detection, and notice a dead peer")
   func sessions() async throws {
     try await TestDatabase.with(isMigrated: false) { database in

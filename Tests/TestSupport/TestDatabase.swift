@@ -63,9 +63,11 @@ public struct TestDatabase: Sendable {
     for script in try Self.schema() { try await execute(script) }
   }
 
-  /// A new connection to it.
+  /// A new connection to it. Unlike the program's own, it has the search path of the login, for the tables of tests.
   public func connect() async throws -> PostgresConnection {
-    try await PostgresConnection.connect(to: url, applicationName: "tests", on: loop)
+    let connection = try await PostgresConnection.connect(to: url, applicationName: "tests", on: loop)
+    try await connection.script("reset search_path")
+    return connection
   }
 
   /// Runs one or more statements.

@@ -1,17 +1,20 @@
 """Neighbours: a login that may only connect, and one that may enqueue. Neither can stop the calls of others."""
 
 import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event, Thread
 from time import sleep, time
 
 from psycopg.types.json import Jsonb
 
-from harness import PATIENCE, check, connect, follow, is_blocked, owed, owner, refused, waits
+from harness import PATIENCE, check, conninfo, connect, follow, is_blocked, owed, owner, refused, waits
 
 import psycopg
 
 APP = "neighbours"
+SHORTCUTS = Path(__file__).resolve().parents[2] / "deploy/psql/ops.psqlrc"
 RECIPIENTS = Jsonb([{"userId": "u", "fcmToken": "neighbour-token-0123456789"}])
 
 
@@ -120,6 +123,27 @@ def of_a_login_that_may_only_connect():
                 False)
             rings("the calls go on", "piled")
     check("when it has read, there is", owner("select push.notify('push_control', 'void *')"), True)
+
+
+def of_a_login_that_may_create_in_public():
+    """As in a database made before Postgres 15. Its functions fit the types of arguments better than the built-in ones."""
+    with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db, connect(login="nobody", autocommit=True) as nobody:
+        db.execute("grant create on schema public to public")
+        nobody.execute("create table public.run_as (role name); grant insert on public.run_as to public")
+        nobody.execute("""create function public.to_jsonb(text[]) returns jsonb language plpgsql as $$
+            begin insert into public.run_as values (current_user); return pg_catalog.to_jsonb($1); end $$""")
+        nobody.execute("""create function public.exists_of(jsonb, jsonb) returns boolean language sql as 'select false';
+            create operator public.? (leftarg = jsonb, rightarg = jsonb, function = public.exists_of)""")
+        with connect(autocommit=True) as backend:
+            enqueue("looked-up", backend)
+        gateway.claimed()
+        run = subprocess.run(["psql", "-At", conninfo("direct", "ops")], input=":user('u');\n", capture_output=True, text=True,
+            env=os.environ | {"PSQLRC": str(SHORTCUTS)})
+        check("the shortcuts of operators find the calls of a user, whatever others created in public",
+            ("|looked-up|" in run.stdout, run.stderr), (True, ""))
+        check("and run none of it", nobody.execute("select count(*) from public.run_as").fetchone(), (0,))
+        nobody.execute("drop operator public.? (jsonb, jsonb); drop function public.to_jsonb(text[]), public.exists_of; drop table public.run_as")
+        db.execute("revoke create on schema public from public")
 
 
 def of_notifications_without_end():
@@ -317,6 +341,7 @@ def of_a_key_that_is_about_to_be_revoked():
 
 
 of_a_login_that_may_only_connect()
+of_a_login_that_may_create_in_public()
 of_notifications_without_end()
 of_a_login_that_may_enqueue()
 of_calls_that_are_settled_meanwhile()

@@ -27,6 +27,7 @@ public enum PostgresCopy {
     guard unsafe PQstatus(connection) == CONNECTION_OK else {
       throw unsafe PostgresError.connectionFailure(.connectionFailed, connection)
     }
+    try unsafe expect(PGRES_COMMAND_OK, PQexec(connection, PostgresPipeline.pinSearchPath.sql), connection)
     try unsafe expect(PGRES_COPY_IN, PQexec(connection, statement), connection)
     while let lines = next() {
       let isSent = unsafe lines.withUnsafeBytes { bytes in

@@ -155,10 +155,15 @@ internal import Darwin
   func close() {
     guard state != .closed else { return }
     onLoss = nil
+    onConnect = nil
     shut(PostgresError(.connectionLost, "the connection to Postgres was closed"))
   }
 
   // MARK: - Connecting
+
+  /// The first statement of every session: what others have created in `public`, or in another schema of the login's path, never
+  /// takes the place of a built-in function, operator or cast. Without a name, so that nothing is left behind in a pooler's session.
+  static let pinSearchPath = PostgresStatement(name: "", sql: "set search_path = pg_catalog")
 
   private static func start(_ keywords: [String], _ values: [String]) -> OpaquePointer {
     let keywordCopies = unsafe keywords.map { unsafe strdup($0) }
@@ -183,8 +188,17 @@ internal import Darwin
     case PGRES_POLLING_READING: rewatch(for: .readable)
     case PGRES_POLLING_WRITING: rewatch(for: .writable)
     case PGRES_POLLING_OK:
-      let isSetUp = unsafe PQsetnonblocking(connection, 1) == 0 && PQenterPipelineMode(connection) == 1
-      finishConnecting(isSetUp ? nil : unsafe .connectionFailure(.connectionFailed, connection))
+      guard unsafe PQsetnonblocking(connection, 1) == 0, unsafe PQenterPipelineMode(connection) == 1 else {
+        return finishConnecting(unsafe .connectionFailure(.connectionFailed, connection))
+      }
+      state = .ready
+      rewatch(for: .readable)
+      submit(Self.pinSearchPath, PostgresParameters()) { [weak self] outcome in
+        switch outcome {
+        case .success: self?.finishConnecting(nil)
+        case .failure(let error): self?.finishConnecting(error)
+        }
+      }
     default:
       finishConnecting(unsafe .connectionFailure(.connectionFailed, connection))
     }
@@ -197,15 +211,10 @@ internal import Darwin
   }
 
   private func finishConnecting(_ error: PostgresError?) {
-    guard state == .connecting, let onConnect else { return }
+    guard let onConnect else { return }
     self.onConnect = nil
     connectTimer?.cancel()
-    if let error {
-      shut(error)
-    } else {
-      state = .ready
-      rewatch(for: .readable)
-    }
+    if let error, state != .closed { shut(error) }
     onConnect(error)
   }
 
