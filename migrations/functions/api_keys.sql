@@ -9,8 +9,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_scopes  text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
   v_expires timestamptz := nullif(create_api_key.expires_at, 'infinity');
-  v_fault   text := case
-    when push.app_fault(create_api_key.app) is not null then push.app_fault(create_api_key.app)
+  v_fault   text := coalesce(push.app_fault(create_api_key.app), case
     when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
       then 'name: must have 1 to 128 characters'
     when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
@@ -19,7 +18,7 @@ declare
     when create_api_key.addresses is not null and (cardinality(create_api_key.addresses) not between 1 and 64
         or array_position(create_api_key.addresses, null) is not null)
       then 'addresses: must be 1 to 64 networks, or null'
-  end;
+  end);
 begin
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault,

@@ -14,11 +14,10 @@ returns table (
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  c_pages   constant float := 300;
   v_past    timestamptz := now() - interval '5 s';
   v_near    timestamptz := now() + interval '10 minutes';
   v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
-  v_percent float := least(100, 100 * c_pages * current_setting('block_size')::int
+  v_percent float := least(100, 100 * 300::float * current_setting('block_size')::int
     / greatest(pg_relation_size('push.delivery'), 1));
 begin
   return query

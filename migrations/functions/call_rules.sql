@@ -155,11 +155,9 @@ create or replace function push.device_token(p_app text, p_device text) returns 
 language plpgsql stable set search_path = push, pg_temp as $$
 declare
   v_token text := coalesce(push.channel_token('apns', p_device), push.channel_token('expo', p_device), push.channel_token('fcm', p_device),
-    push.channel_token('webpush', p_device));
+    push.channel_token('webpush', p_device), (select d.token from push.devices d
+      where d.id = case when p_device ~ '^[0-9]{1,18}$' then p_device::bigint end and d.app = p_app));
 begin
-  if v_token is null and p_device ~ '^[0-9]{1,18}$' then
-    v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
-  end if;
   if v_token is null and p_device is not null then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'device: must be a token of the phone, or the id that it has in push.devices',
@@ -180,10 +178,10 @@ declare
   v_id    bigint := push.find_call(call_id, app);
   v_app   text := (select o.app from push.outbox o where o.id = v_id);
   v_token text := push.device_token(v_app, device);
-  v_provider text := case when push.is_token('apns', v_token) then 'apns' end;
   v_user  text := coalesce(answer_call.user_id, case when v_token is not null then coalesce(
     (select d.user_id from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
+      where sha256(d.token::bytea) = any (push.token_digests(case when push.is_token('apns', v_token) then 'apns' end, v_token))
+        and d.app = v_app limit 1),
     (select e ->> 'userId' from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
       where o.id = v_id and push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
         where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))

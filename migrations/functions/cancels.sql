@@ -64,10 +64,8 @@ comment on function push.pushes_of is 'everything that calls have sent or still 
 
 -- What a gateway has settled is written by push.settle. These deliveries have no gateway as their owner, so each of their attempts may
 -- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed.
-create or replace function push.bury(p_places tid[], p_outcome int, p_reason text default null) returns bigint
+create or replace function push.bury(p_places tid[], p_outcome int, p_reason text default null, out ended bigint)
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_ended bigint;
 begin
   with gone as (
     delete from push.delivery d where d.ctid = any (p_places)
@@ -82,8 +80,7 @@ begin
   select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
-  get diagnostics v_ended = row_count;
-  return v_ended;
+  get diagnostics ended = row_count;
 end
 $$;
 comment on function push.bury is 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many';

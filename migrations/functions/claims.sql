@@ -140,7 +140,6 @@ declare
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
   -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed: it is the same in
   -- push.claimed_by and push.settled.
-  c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
   v_picked record;
 begin
@@ -175,7 +174,7 @@ begin
     ) c
     where d.ctid = c.place
     returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-      greatest(d.created_at, c_oldest), least(d.deadline_at, v_newest),
+      greatest(d.created_at, '2000-01-01 00:00:00+00'), least(d.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(d.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       d.user_id, d.token, d.locale, d.data,
@@ -263,9 +262,7 @@ begin
       where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
   )
   select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
-  if v_given > 0 then
-    perform push.bury(v_accepted, 0), push.ring_doorbell();
-  end if;
+  perform push.bury(v_accepted, 0), push.ring_doorbell() where v_given > 0;
   return v_given;
 end
 $$;

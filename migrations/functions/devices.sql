@@ -54,9 +54,6 @@ create or replace trigger check_device before insert or update of user_id, app, 
 
 create or replace function push.note_devices() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  -- Whatever looks up the devices of a user costs as much as there are.
-  c_max constant int := 100;
 begin
   -- An upsert runs both triggers, and the update below this one.
   if not exists (select from changed) then
@@ -73,7 +70,7 @@ begin
       for update skip locked
     ) x
     where c.provider = 'apns'));
-  -- The update runs this trigger once more, usually for no rows.
+  -- Whatever looks up the devices of a user costs as much as there are. The update runs this trigger once more, usually for no rows.
   update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
   where d.ctid = any (array(
     select x.tid
@@ -82,7 +79,7 @@ begin
       select o.ctid as tid from push.devices o
       where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
       order by o.registered_at desc, o.id desc
-      offset c_max
+      offset 100
     ) x
     cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   insert into push.follow_ups (outbox_id, why, is_urgent)

@@ -78,8 +78,6 @@ comment on function push.add_counts is 'adds to the counts of an erasure. p_coun
 -- as the first user has declined. What people see is left alone if it may be on its way: they would see it twice.
 create or replace function push.hand_over(p_call push.outbox, p_user_id text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_since constant timestamptz := p_call.created_at - interval '1 hour';
 begin
   -- What a gateway is about to settle is in history afterwards.
   perform from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 for update;
@@ -100,7 +98,8 @@ begin
   ), told as (
     -- While the call rings, its cancels go to the user that history names.
     update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
-      where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
+      where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= p_call.created_at - interval '1 hour'
+        and h.user_id = p_user_id and h.kind = 0
         and coalesce(push.token_key(x.provider, h.token) = x.key, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
     delete from push.delivery d using other x
@@ -236,7 +235,6 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_user  constant text := p_erasure.user_id;
   v_text  constant text := to_jsonb(v_user)::text;
-  v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
   v_are_left boolean;
   v_table text;
 begin
@@ -263,8 +261,8 @@ begin
   execute format('select array(select distinct h.outbox_id from push.%I h where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 '
     'and h.lane = any ($4) and h.outbox_id <> all ($5))', v_table)
     into p_erasure.found
-    using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user, v_lanes,
-      p_erasure.waiting;
+    using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user,
+      array(select l.id from push.lane l where l.app = p_erasure.app), p_erasure.waiting;
   p_erasure.after_page := p_erasure.after_page + 1000;
   p_erasure.after_page := case when p_erasure.after_page < pg_relation_size(format('push.%I', v_table)::regclass)
     / current_setting('block_size')::int then p_erasure.after_page else 0 end;
@@ -340,8 +338,6 @@ create or replace function push.continue_erasure(p_erasure push.erasure, p_until
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_is_new  constant boolean := p_erasure.scanned_at is null;
-  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
-  c_last    constant interval := '10 minutes';
   v_is_last boolean;
   v_call    bigint;
   v_user    constant text := p_erasure.user_id;
@@ -365,7 +361,8 @@ begin
     end if;
     exit when clock_timestamp() >= p_until and (v_call is not null or p_erasure.found = '{}');
   end loop;
-  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
+  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
+  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - interval '10 minutes'
     and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
   if v_is_new and p_erasure.scanned_at is not null or v_is_last then
     p_erasure := push.erase_elsewhere(p_erasure);

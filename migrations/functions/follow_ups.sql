@@ -211,7 +211,6 @@ comment on function push.follow is 'makes of the calls of these notes what there
 create or replace function push.put_off(p_notes tid[], p_state text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  c_life constant interval := '4 hours';
   v_calls bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
   v_why   text := (select f.why from push.follow_ups f where f.ctid = p_notes[1]);
   v_tries int := (select greatest(max(f.tries), 0) from push.follow_ups f where f.ctid = any (p_notes));
@@ -224,7 +223,7 @@ begin
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
-  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life;
+  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - interval '4 hours';
   update push.follow_ups f
     set tries = v_tries + 1, due_at = clock_timestamp()
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')

@@ -69,13 +69,12 @@ comment on function push.register_app is
 -- Attempts stay counted, and those of silent gateways count a crash. Of these, and of gateways that live and have disowned them, missed
 -- calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once. Those that are locked are
 -- left.
-create or replace function push.free_rows(p_places tid[], p_owners int[]) returns bigint
+create or replace function push.free_rows(p_places tid[], p_owners int[], out rows_found bigint)
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_suspect  constant int := 2;
   c_hopeless constant int := 3;
-  v_found bigint;
-  v_gone  tid[];
+  v_gone tid[];
 begin
   with lost as materialized (
     select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
@@ -96,18 +95,17 @@ begin
     from judged j
     where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
   )
-  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into v_found, v_gone;
+  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin
       perform push.bury(v_gone, 4, 'GatewayCrashed');
     exception when others then
-      v_found := v_found - cardinality(v_gone);
+      rows_found := rows_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
     end;
   end if;
-  perform push.ring_doorbell() where v_found > 0;
-  return v_found;
+  perform push.ring_doorbell() where rows_found > 0;
 end
 $$;
 comment on function push.free_rows is 'makes claimed deliveries ready again; returns how many were found';
@@ -204,9 +202,6 @@ begin
     where g.id = p_gateway and g.alive
     returning g.steady_since into v_steady;
   alive := found;
-  if not alive then
-    return;
-  end if;
   if p_may_reap and v_steady <= v_now - p_silence then
     with ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = clock_timestamp()
@@ -226,7 +221,7 @@ begin
         and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
       order by x.id for no key update skip locked));
   end if;
-  perform push.free_claims(v_silent) where p_may_reap;
+  perform push.free_claims(v_silent) where alive and p_may_reap;
 end
 $$;
 comment on function push.beat is

@@ -4,11 +4,10 @@
 -- them, too. The phones that ring already are not touched: an entry with a token that another entry of the call has is the same phone,
 -- and a token that the call has been sent to gets no second invite.
 
-create or replace function push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) returns int
+create or replace function push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb, out deliveries int)
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_after interval := (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = p_call.app);
-  v_count int;
   v_fault text;
 begin
   -- As in push.fan_out, with all recipients of the call.
@@ -44,16 +43,15 @@ begin
     ) t
     returning last_reason
   )
-  select coalesce((select c.fault from call c), min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  select coalesce((select c.fault from call c), min(m.last_reason)), count(*) into v_fault, deliveries from made m;
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
-  elsif v_count > 0 then
+  elsif deliveries > 0 then
     perform push.ring_doorbell();
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
       select p_call.id, 'unheard', true, clock_timestamp() + v_after where v_after is not null;
   end if;
-  return v_count;
 end
 $$;
 comment on function push.ring_newcomers is

@@ -116,9 +116,7 @@ begin
     -- counts within these microseconds.
     perform setval(p_meter, push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute));
   end if;
-  if p_count > 1 then
-    perform nextval(p_meter) from generate_series(2, p_count);
-  end if;
+  perform nextval(p_meter) from generate_series(2, p_count);
   return nextval(p_meter);
 end
 $$;

@@ -93,17 +93,13 @@ end
 $$;
 comment on function push.prune_others is 'deletes what is too old in other tables than that of calls, in small bites';
 
--- A step reads twenty calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
--- ends at a step in which every call is too young. The next step continues after the last number, so an old call that is
--- still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten minutes later, or
--- when a new day has begun: until then only calls that were still owed would be left.
+-- A step reads twenty calls, each of which may have a thousand reports, in the order of their numbers, which nearly follow time. No
+-- index on a time is needed, and the pass ends at a step in which every call is too young. The next step continues after the last
+-- number, so an old call that is still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten
+-- minutes later, or when a new day has begun: until then only calls that were still owed would be left.
 create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
-  -- c_bite limits the time of one call of this function, and c_step that of a step: a call may have a thousand reports.
-  c_bite   constant interval := '25 ms';
-  c_step   constant int := 20;
-  c_pause  constant interval := '10 minutes';
   -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
@@ -116,7 +112,7 @@ begin
   perform push.prune_others();
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
-    or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - c_pause then
+    or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - interval '10 minutes' then
     return 0;
   end if;
   loop
@@ -127,7 +123,7 @@ begin
         from push.outbox o
         where o.id > v_cursor.after_id
         order by o.id
-        limit least(c_step, p_max - v_pruned)
+        limit least(20, p_max - v_pruned)
       ) b;
     if coalesce(v_oldest >= v_before, true) then
       v_cursor.after_id := 0;
@@ -142,7 +138,7 @@ begin
       returning 1
     )
     select v_pruned + count(*) into v_pruned from gone;
-    exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
+    exit when v_pruned >= p_max or clock_timestamp() > v_begun + interval '25 ms';
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;

@@ -198,7 +198,7 @@ comment on function push.report_ringing is
 --
 -- It looks at invites that are at least 2 s old and on a stuck lane, or that failed and wait for their next attempt. Each gets one
 -- invite over the user's next channel beside it, and goes on waiting.
-create or replace function push.bypass(p_max int default 500) returns bigint
+create or replace function push.bypass(p_max int default 500, out invites bigint)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_scanned constant int := 5000;
@@ -210,10 +210,10 @@ declare
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
-  v_looked  bigint;
 begin
+  invites := 0;
   if push.restored_at() is not null then
-    return 0;
+    return;
   end if;
   with seen as materialized (
     -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
@@ -243,8 +243,7 @@ begin
   ), noted as (
     insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
   )
-  select count(*) into v_looked from looked;
-  return v_looked;
+  select count(*) into invites from looked;
 end
 $$;
 comment on function push.bypass is 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';

@@ -220,8 +220,6 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
-  -- Maximum number of due events that are examined.
-  c_scan constant int := 500;
   v_now  timestamptz;
   v_due  timestamptz;
   v_hook push.webhook;
@@ -242,7 +240,7 @@ begin
     with due as materialized (
       select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
       from (
-        select e.id, e.outbox_id from push.webhook_event e where e.app = v_hook.app and e.due_at <= v_now order by e.due_at limit c_scan
+        select e.id, e.outbox_id from push.webhook_event e where e.app = v_hook.app and e.due_at <= v_now order by e.due_at limit 500
       ) d left join lateral (
         select f.id, f.due_at from push.webhook_event f where f.outbox_id = d.outbox_id order by f.outbox_id, f.id limit 1
       ) f on true
@@ -294,10 +292,8 @@ create or replace function push.note_webhook(
 ) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  c_open     constant int := 5;
-  c_probe    constant interval := '5 s';
-  c_wait_max constant interval := '5 minutes';
-  v_pause    constant timestamptz := clock_timestamp() + p_pause_ms * interval '1 ms';
+  c_open  constant int := 5;
+  v_pause constant timestamptz := clock_timestamp() + p_pause_ms * interval '1 ms';
 begin
   if p_result = 0 then
     update push.webhook w
@@ -317,7 +313,7 @@ begin
         -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
         retry_at = greatest(v_pause, case when w.failures < c_open then w.retry_at end,
           case when w.failures + p_failures >= c_open then
-            clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
+            clock_timestamp() + least(interval '5 minutes', interval '5 s' * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
       where w.app = p_app and w.url_digest = p_url_digest
         and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe or p_result = 2 or v_pause is not null);
   end if;
@@ -402,17 +398,15 @@ comment on function push.settle_webhooks is
 -- Webhooks whose app no gateway has served for 24 hours are about to be off. Events older than 24 hours are deleted, the oldest of an app
 -- with more than 100,000 (both are counted in push.webhook.dropped), and those of webhooks that are off, in bites of 5,000 of an app: if
 -- it returns 5,000 or more, there may be more.
-create or replace function push.trim_webhooks() returns bigint
+create or replace function push.trim_webhooks(out trimmed bigint)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  c_rows_max constant int := 100000;
-  c_age_max  constant interval := '24 hours';
-  c_bite     constant int := 5000;
-  v_begun    timestamptz := clock_timestamp();
-  v_trimmed  bigint := 0;
-  v_count    bigint;
-  v_hook     push.webhook;
+  c_age_max constant interval := '24 hours';
+  v_begun   timestamptz := clock_timestamp();
+  v_count   bigint;
+  v_hook    push.webhook;
 begin
+  trimmed := 0;
   -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
   -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
   update push.webhook w set on_until = v_begun + interval '1 minute'
@@ -435,15 +429,14 @@ begin
         select x.id from push.webhook_event x
         where x.app = v_hook.app and x.created_at < greatest(v_begun - c_age_max,
             (select n.created_at from push.webhook_event n
-              where n.app = v_hook.app order by n.created_at desc offset c_rows_max - 1 limit 1),
+              where n.app = v_hook.app order by n.created_at desc offset 99999 limit 1),
             -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
             case when v_hook.on_until < v_begun - interval '10 s' then 'infinity'::timestamptz end)
-        order by x.created_at limit c_bite for update skip locked));
+        order by x.created_at limit 5000 for update skip locked));
     get diagnostics v_count = row_count;
     update push.webhook w set dropped = w.dropped + v_count where w.app = v_hook.app and w.on_until > v_begun and v_count > 0;
-    v_trimmed := v_trimmed + v_count;
+    trimmed := trimmed + v_count;
   end loop;
-  return v_trimmed;
 end
 $$;
 comment on function push.trim_webhooks is 'turns off webhooks that no gateway has, and deletes old events; returns how many';
@@ -558,18 +551,17 @@ returns table (recorded bigint, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  c_max    constant int := 10000;
-  c_back   constant interval := '24 hours';
-  v_app    text := push.check_webhook(resend_webhooks.app);
-  v_from   timestamptz := resend_webhooks.since;
-  v_until  timestamptz;
-  v_ids    bigint[];
-  v_found  bigint;
+  c_max   constant int := 10000;
+  v_app   text := push.check_webhook(resend_webhooks.app);
+  v_from  timestamptz := resend_webhooks.since;
+  v_until timestamptz;
+  v_ids   bigint[];
+  v_found bigint;
 begin
   if (resend_webhooks.call_id is null) = (resend_webhooks.since is null) then
     raise exception using errcode = 'invalid_parameter_value', message = 'call_id, since: give one of them',
       hint = 'call_id => ''…'' sends the events of one call again, since => now() - interval ''1 hour'' those of the last hour.';
-  elsif resend_webhooks.since < clock_timestamp() - c_back then
+  elsif resend_webhooks.since < clock_timestamp() - interval '24 hours' then
     raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be more than 24 hours ago',
       hint = 'call_id => ''…'' sends the events of an older call again. Older results are in push.delivery_history.';
   elsif resend_webhooks.since > clock_timestamp() then
