@@ -81,9 +81,7 @@ begin
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
   new.answered_by := null;
   if push.is_call(new.kind) then
-    if new.ring_seconds is null then
-      new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
-    end if;
+    new.ring_seconds := coalesce(new.ring_seconds, (select a.ring_seconds from push.apps a where a.app = new.app), 60);
     new.state := 'ringing';
     new.ended_at := null;
     new.end_reason := null;
@@ -102,28 +100,6 @@ comment on function push.fill_call is 'fills in what the backend leaves out, and
 create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
 
 -- Refusing and fanning out --------------------------------------------------------------------------------------------
-
--- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
-drop function if exists push.keep_newest(bigint[]);
-create or replace function push.keep_newest(p_outbox_id bigint[]) returns void
-language sql volatile set search_path = push, pg_temp as $$
-  delete from push.delivery d using (
-    select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
-      (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
-      (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-        where push.is_recipient(e.entry)
-          and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
-      (select x.registered_at from push.devices x
-        where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = o.app limit 1) desc, d.token) as place
-    from unnest(p_outbox_id) c(id)
-    cross join lateral (select o.app, o.recipients from push.outbox o where o.id = c.id offset 0) o
-    cross join lateral (
-      select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
-    ) d
-  ) p
-  where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1
-$$;
-comment on function push.keep_newest is 'removes new deliveries of notifications until each user has one phone left';
 
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.
@@ -255,9 +231,7 @@ declare
   v_fault text;
   v_count int;
 begin
-  if not push.acts_for_all() then
-    perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a;
-  end if;
+  perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a where not push.acts_for_all();
   -- Before there are deliveries; the last trigger counts (tally.sql). As long as no app has ever had a quota, its table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
     select push.quota_fault(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
@@ -299,8 +273,22 @@ begin
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
   elsif v_count > 0 then
-    perform push.keep_newest(array_agg(n.id)) from new_calls n join push.apps a on a.app = n.app
-      where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp() having count(*) > 0;
+    if exists (select from new_calls n where n.kind = 'missed_call') then
+      -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
+      delete from push.delivery d using (
+        select d.tid, row_number() over (partition by n.id, d.user_id order by
+          (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
+          (select min(e.ordinal) from jsonb_array_elements(n.recipients) with ordinality e(entry, ordinal)
+            where push.is_recipient(e.entry)
+              and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
+          (select x.registered_at from push.devices x
+            where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = n.app limit 1) desc, d.token) as place
+        from new_calls n join push.apps a on a.app = n.app
+        cross join lateral (select d.ctid as tid, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = n.id offset 0) d
+        where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()
+      ) p
+      where d.ctid = p.tid and p.place > 1;
+    end if;
     perform push.ring_doorbell();
   end if;
   return null;
@@ -325,16 +313,12 @@ declare
   v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
   v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int,
     case jsonb_typeof(enqueue_call.recipients) when 'array' then jsonb_array_length(enqueue_call.recipients) else 0 end];
-  -- For this long after a call's end, enqueueing it again may be a repetition whose first answer was lost.
-  c_repeat constant interval := '1 minute';
   v_since  timestamptz;
   v_over   text;
   v_full   jsonb;
   v_call   push.outbox;
 begin
-  if not push.acts_for_all() then
-    perform push.refuse_app(v_app);
-  end if;
+  perform push.refuse_app(v_app) where not push.acts_for_all();
   -- A refusal here leaves no dead rows. A call that exists is a duplicate, as ever.
   v_full := case when pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
       and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
@@ -350,7 +334,8 @@ begin
   outbox_id := v_call.id;
   call_id := v_call.call_id;
   if duplicate then
-    select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - c_repeat then '' end
+    -- For a minute after a call's end, enqueueing it again may be a repetition whose first answer was lost.
+    select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - interval '1 minute' then '' end
       into outbox_id, call_id, v_since, v_over from push.outbox o where o.call_id = v_given and o.app = v_app;
     if not found then
       raise exception using errcode = 'serialization_failure', hint = 'Roll back and try again.',

@@ -69,8 +69,7 @@ begin
     end;
   end loop;
   v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
-  for v_role, v_right in select r.role, r."right" from push.role_rights r loop
-    continue when v_role = any (v_missing);
+  for v_role, v_right in select r.role, r."right" from push.role_rights r where r.role <> all (v_missing) loop
     execute format('grant %s to %I', v_right, v_role);
   end loop;
   if v_missing <> '{}' then
@@ -210,7 +209,7 @@ begin
         'give_up_receipts, miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, '
         'take_tally, trim_webhooks'),
       (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_among, ended, ended_for, expire, '
-        'free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, note_tokens, own_calls, park, places, '
+        'free_rows, hold_invalidation, invalidate_tokens, note_devices, note_tokens, own_calls, park, places, '
         'put_aside, resume_invalidation, settle, settle_webhooks, settled'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.

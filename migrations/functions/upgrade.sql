@@ -35,8 +35,8 @@ begin
       announce_missed, announce_untold, cancel_invites, check_ends, check_recipient, check_traces, claimed_places, commit_durably,
       count_recipients, decline_rings, dirty_voip_tokens, drop_all_calls, drop_belongings, drop_deliveries, erase_tokens, erased_user,
       escalate, expiring_api_keys, fall_back, give_back, granted_apps, has_recipient_fault, is_apns_token, is_app, is_expo_token, is_fcm_token,
-      calls_that_skip, is_traceparent, keep_closed, keep_receipts, lane_troubles, last_failures, mask_payload, mask_recipients, mask_words,
-      message_text_fault, note_audit, open_life, plan_escalation, put_away_restored, quote_pattern, reachable_devices, recipient_platform,
+      calls_that_skip, is_traceparent, keep_closed, keep_newest, keep_receipts, lane_troubles, last_failures, mask_payload, mask_recipients,
+      mask_words, message_text_fault, note_audit, open_life, plan_escalation, put_away_restored, quote_pattern, reachable_devices, recipient_platform,
       recipient_token, refuse_unserved, revive_tokens, rings_of, stuck_lanes, switch_lane, take_receipts, take_turns, tally_rings,
       erase_receipts, tally_tokens, tell_held, tell_void, touch_lane, user_digest}')), '');
 end
