@@ -316,7 +316,6 @@ declare
   v_since  timestamptz;
   v_over   text;
   v_full   jsonb;
-  v_call   push.outbox;
 begin
   perform push.refuse_app(v_app) where not push.acts_for_all();
   -- A refusal here leaves no dead rows. A call that exists is a duplicate, as ever.
@@ -328,11 +327,9 @@ begin
       hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
   end if;
   -- In one line, because the context of an error quotes it.
-  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent) values (v_app, v_kind, $1, $2, $4, $6) returning *
-    into v_call;
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent) values (v_app, v_kind, $1, $2, $4, $6) returning id, call_id
+    into outbox_id, call_id;
   duplicate := not found;
-  outbox_id := v_call.id;
-  call_id := v_call.call_id;
   if duplicate then
     -- For a minute after a call's end, enqueueing it again may be a repetition whose first answer was lost.
     select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - interval '1 minute' then '' end

@@ -218,14 +218,12 @@ language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '20
 declare
   v_quota push.quota;
 begin
-  if p_replica is not null then
-    -- A gateway registers its apps just before itself.
-    delete from push.quota_of_replica r
-      where r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
-        and not exists (select from push.gateways g where g.name = r.replica and g.alive);
-    insert into push.quota_of_replica (app, replica, limits) values (p_app, p_replica, p_quota)
-      on conflict (app, replica) do update set limits = excluded.limits, said_at = excluded.said_at;
-  end if;
+  -- A gateway registers its apps just before itself.
+  delete from push.quota_of_replica r
+    where p_replica is not null and r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
+      and not exists (select from push.gateways g where g.name = r.replica and g.alive);
+  insert into push.quota_of_replica (app, replica, limits) select p_app, p_replica, p_quota where p_replica is not null
+    on conflict (app, replica) do update set limits = excluded.limits, said_at = excluded.said_at;
   -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
   if coalesce((select q.configured = p_quota and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
       from push.quota q where q.app = p_app), num_nonnulls(variadic p_quota) = 0) then
