@@ -115,7 +115,8 @@ package struct ConfigurationKey: Equatable, Sendable {
       "language of texts for devices without one of \(Language.allCases.map(\.rawValue).joined(separator: ", ")); default en"
     ),
     ConfigurationKey(
-      "apps.*.unknown_name", "shown for callers and senders whose payload has no fromName; default: from, their id (intercom: Porteiro)"),
+      "apps.*.unknown_name",
+      "shown for callers and senders whose payload has no fromName; default: from, their id (intercom: Porteiro)"),
     ConfigurationKey("apps.*.ring_seconds", "default ring window of a call, 1 to 600; default 60"),
     ConfigurationKey(
       "apps.*.escalate_after_seconds",

@@ -159,8 +159,7 @@ import Testing
     }
   }
 
-  @Test func `lists of calls, however many and slow, leave a connection for the state and for operators`() async throws
-  {
+  @Test func `lists of calls, however many and slow, leave one connection for the state and operators`() async throws {
     try await DashboardHarness.with { dashboard in
       let database = dashboard.database
       try await database.execute(

@@ -65,7 +65,8 @@ FUNCTIONS = {
     "dead_tokens": [("select push.dead_tokens(rows_max => 0)", ())],
     "call": [("select push.call('none')", ())],
     "report_ringing": [("select push.report_ringing('none', 'u')", ()), ("select push.report_ringing('errors-rings', 'other')", ())],
-    "enable_device": None, "drop_device": None, "timeline": None, "skipped_recipients": None, "find_calls": None, "slot_of": None, "shard_of": None,
+    "enable_device": None, "drop_device": None, "timeline": None, "skipped_recipients": None, "find_calls": None, "slot_of": None,
+    "shard_of": None,
     "shards_of": None, "own_shard": None, "shard_map_number": None, "new_call_id": None,
 }
 ROWS = [insert(**call) for call in CALLS.values()] + [("update push.outbox set state = 'asleep' where call_id = 'errors-rings'", ()),

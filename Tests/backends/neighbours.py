@@ -142,7 +142,8 @@ def of_a_login_that_may_create_in_public():
         check("the shortcuts of operators find the calls of a user, whatever others created in public",
             ("|looked-up|" in run.stdout, run.stderr), (True, ""))
         check("and run none of it", nobody.execute("select count(*) from public.run_as").fetchone(), (0,))
-        nobody.execute("drop operator public.? (jsonb, jsonb); drop function public.to_jsonb(text[]), public.exists_of; drop table public.run_as")
+        nobody.execute("drop operator public.? (jsonb, jsonb); drop function public.to_jsonb(text[]), public.exists_of; "
+                       "drop table public.run_as")
         db.execute("revoke create on schema public from public")
 
 

@@ -244,7 +244,8 @@ def credentials(page):
     sql(page.options, "select push.register_gateway('other', '1'); "
         "update push.gateways set heartbeat_at = now() + interval '1 hour' where name = 'other'; "
         "select push.register_lane('alone', 'apns'); "
-        "select push.report_lanes((select id from push.gateways where name = 'other'), array[l.id], array[1], array[1], array[0], "
+        "select push.report_lanes((select id from push.gateways where name = 'other'), "
+        "array[l.id], array[1], array[1], array[0], "
         f"array['open'], array[0], array[0], array[replace('{sentence}', 'porteiro', l.app)], array['all']) "
         "from push.lane l where l.app in ('porteiro', 'alone') and l.provider = 'apns'")
     page.until("refused credentials are named above all, with what to check",

@@ -58,7 +58,8 @@ def main():
     check("pictures are there and have a text", picture_faults(files))
     check("no diagram needs a script of another host", mermaid_faults(files))
     check(f"the pages of {SYMPTOMS} have one form, and the index has them", symptom_faults(files))
-    check("alerts, checks of push.health and the dashboard lead to pages that name them", operations.lead_faults(files, operations.sources()))
+    check("alerts, checks of push.health and the dashboard lead to pages that name them",
+          operations.lead_faults(files, operations.sources()))
     check("blocks that show something change nothing, and others one thing", operations.block_faults(files))
     check("queries of lanes show their channel", operations.lane_faults(files))
     check("commands of operations can be typed as they stand", operations.typed_faults(files))
@@ -282,7 +283,8 @@ def detections(files, navigation, document):
     block = "# A\n\n## What to {}\n\n```sql\n{};\n```\n"
     revoked, paused = "select message from push.revoke_api_key(1)", "select message from push.pause_lane('porteiro', 'fcm')"
     sees("a look that changes something", operations.block_faults({symptom: block.format("look at", revoked)}))
-    sees("a change before its reason is read", operations.block_faults({symptom: block.format("do", f"select id from push.keys;\n{revoked}")}))
+    sees("a change before its reason is read",
+         operations.block_faults({symptom: block.format("do", f"select id from push.keys;\n{revoked}")}))
     sees("two changes in one block", operations.block_faults({symptom: block.format("do", f"{revoked};\n{paused}")}))
     shell = block.format("look at", "").replace("sql\n;", f'sh\npsql "$DATABASE_URL" -c "{revoked}"')
     sees("a look in a shell that changes something", operations.block_faults({symptom: shell}))

@@ -67,7 +67,8 @@ select test.equal('and is named', (select string_agg(f.fault, ', ') from push.sc
 rollback to renamed;
 
 -- A call that cannot be read.
-select test.call('readable-1', 2, 'fair-a') as readable, test.call('unreadable', 2, 'fair-a') as unreadable, test.call('readable-2', 1, 'fair-c') \gset
+select test.call('readable-1', 2, 'fair-a') as readable, test.call('unreadable', 2, 'fair-a') as unreadable,
+  test.call('readable-2', 1, 'fair-c') \gset
 set local session_replication_role = replica;
 update push.outbox set declined = to_jsonb((select string_agg(gen_random_uuid()::text, '') from generate_series(1, 300))) where id = :unreadable;
 set local session_replication_role = origin;
