@@ -155,10 +155,10 @@ declare
   v_id    bigint := push.find_call(call_id, app);
   v_app   text := (select o.app from push.outbox o where o.id = v_id);
   v_token text := push.device_token(v_app, device);
-  v_provider text := case when push.is_token('apns', v_token) then 'apns' end;
   v_user  text := coalesce(answer_call.user_id, case when v_token is not null then coalesce(
     (select d.user_id from push.devices d
-      where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
+      where sha256(d.token::bytea) = any (push.token_digests(case when push.is_token('apns', v_token) then 'apns' end, v_token))
+        and d.app = v_app limit 1),
     (select e ->> 'userId' from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
       where o.id = v_id and push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
         where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))
@@ -201,9 +201,6 @@ begin
     where g.id = p_gateway and g.alive
     returning g.steady_since into v_steady;
   alive := found;
-  if not alive then
-    return;
-  end if;
   if p_may_reap and v_steady <= v_now - p_silence then
     with ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = clock_timestamp()
@@ -223,13 +220,13 @@ begin
         and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
       order by x.id for no key update skip locked));
   end if;
-  perform push.free_claims(v_silent) where p_may_reap;
+  perform push.free_claims(v_silent) where alive and p_may_reap;
 end
 $$;
 
 COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must register again. must_reclaim: for gateways of release 0.1.0: always false';
 
-CREATE FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text DEFAULT NULL::text, OUT ended bigint) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -239,8 +236,6 @@ CREATE FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text DEFAU
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  v_ended bigint;
 begin
   with gone as (
     delete from push.delivery d where d.ctid = any (p_places)
@@ -255,14 +250,13 @@ begin
   select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
-  get diagnostics v_ended = row_count;
-  return v_ended;
+  get diagnostics ended = row_count;
 end
 $$;
 
-COMMENT ON FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text) IS 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many';
+COMMENT ON FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text, OUT ended bigint) IS 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many';
 
-CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
+CREATE FUNCTION push.bypass(p_max integer DEFAULT 500, OUT invites bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -282,10 +276,10 @@ declare
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
-  v_looked  bigint;
 begin
+  invites := 0;
   if push.restored_at() is not null then
-    return 0;
+    return;
   end if;
   with seen as materialized (
     -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
@@ -315,12 +309,11 @@ begin
   ), noted as (
     insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
   )
-  select count(*) into v_looked from looked;
-  return v_looked;
+  select count(*) into invites from looked;
 end
 $$;
 
-COMMENT ON FUNCTION push.bypass(p_max integer) IS 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';
+COMMENT ON FUNCTION push.bypass(p_max integer, OUT invites bigint) IS 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n integer DEFAULT NULL::integer, devices integer DEFAULT NULL::integer) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -727,10 +720,10 @@ begin
     union all
     select 'credentials', coalesce(push.first_few(array_agg(r.refusal order by r.refused, r.refusal)), 'none is refused'),
         case when bool_or(r.refused = 'all') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-        'Calls do not ring there, unless the former ones are still used. A replica reads a corrected file within 2 s, and tries it: push-gateway '
-        'check-config --connect asks each provider. See docs/operations/credentials-fail.md.'
-      from (select distinct s.refusal, s.refused from push.lane_status s join push.gateways g on g.id = s.gateway
-          where s.refusal is not null and g.alive and g.heartbeat_at > now() - interval '5 s') r
+        case when bool_or(r.refused = 'all') then 'Calls do not ring there, unless a sentence says otherwise. ' else '' end
+          || 'A replica reads a corrected file within 2 s, and tries it: push-gateway check-config --connect, on the machine of a replica that '
+          'is named, asks each provider. See docs/operations/credentials-fail.md.'
+      from push.lanes r where r.refusal is not null
     union all
     select 'webhooks',
         coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
@@ -818,7 +811,6 @@ declare
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
   -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed: it is the same in
   -- push.claimed_by and push.settled.
-  c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
   v_picked record;
 begin
@@ -853,7 +845,7 @@ begin
     ) c
     where d.ctid = c.place
     returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-      greatest(d.created_at, c_oldest), least(d.deadline_at, v_newest),
+      greatest(d.created_at, '2000-01-01 00:00:00+00'), least(d.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(d.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       d.user_id, d.token, d.locale, d.data,
@@ -928,8 +920,6 @@ CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room in
 declare
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
-  -- Maximum number of due events that are examined.
-  c_scan constant int := 500;
   v_now  timestamptz;
   v_due  timestamptz;
   v_hook push.webhook;
@@ -950,7 +940,7 @@ begin
     with due as materialized (
       select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
       from (
-        select e.id, e.outbox_id from push.webhook_event e where e.app = v_hook.app and e.due_at <= v_now order by e.due_at limit c_scan
+        select e.id, e.outbox_id from push.webhook_event e where e.app = v_hook.app and e.due_at <= v_now order by e.due_at limit 500
       ) d left join lateral (
         select f.id, f.due_at from push.webhook_event f where f.outbox_id = d.outbox_id order by f.outbox_id, f.id limit 1
       ) f on true
@@ -1047,14 +1037,12 @@ CREATE FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica te
 declare
   v_quota push.quota;
 begin
-  if p_replica is not null then
-    -- A gateway registers its apps just before itself.
-    delete from push.quota_of_replica r
-      where r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
-        and not exists (select from push.gateways g where g.name = r.replica and g.alive);
-    insert into push.quota_of_replica (app, replica, limits) values (p_app, p_replica, p_quota)
-      on conflict (app, replica) do update set limits = excluded.limits, said_at = excluded.said_at;
-  end if;
+  -- A gateway registers its apps just before itself.
+  delete from push.quota_of_replica r
+    where p_replica is not null and r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
+      and not exists (select from push.gateways g where g.name = r.replica and g.alive);
+  insert into push.quota_of_replica (app, replica, limits) select p_app, p_replica, p_quota where p_replica is not null
+    on conflict (app, replica) do update set limits = excluded.limits, said_at = excluded.said_at;
   -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
   if coalesce((select q.configured = p_quota and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
       from push.quota q where q.app = p_app), num_nonnulls(variadic p_quota) = 0) then
@@ -1154,8 +1142,6 @@ CREATE FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp 
     AS $$
 declare
   v_is_new  constant boolean := p_erasure.scanned_at is null;
-  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
-  c_last    constant interval := '10 minutes';
   v_is_last boolean;
   v_call    bigint;
   v_user    constant text := p_erasure.user_id;
@@ -1179,7 +1165,8 @@ begin
     end if;
     exit when clock_timestamp() >= p_until and (v_call is not null or p_erasure.found = '{}');
   end loop;
-  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
+  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
+  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - interval '10 minutes'
     and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
   if v_is_new and p_erasure.scanned_at is not null or v_is_last then
     p_erasure := push.erase_elsewhere(p_erasure);
@@ -1261,9 +1248,7 @@ begin
     -- counts within these microseconds.
     perform setval(p_meter, push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute));
   end if;
-  if p_count > 1 then
-    perform nextval(p_meter) from generate_series(2, p_count);
-  end if;
+  perform nextval(p_meter) from generate_series(2, p_count);
   return nextval(p_meter);
 end
 $$;
@@ -1280,11 +1265,10 @@ CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEF
     AS $$
 #variable_conflict use_column
 declare
-  c_pages   constant float := 300;
   v_past    timestamptz := now() - interval '5 s';
   v_near    timestamptz := now() + interval '10 minutes';
   v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
-  v_percent float := least(100, 100 * c_pages * current_setting('block_size')::int
+  v_percent float := least(100, 100 * 300::float * current_setting('block_size')::int
     / greatest(pg_relation_size('push.delivery'), 1));
 begin
   return query
@@ -1346,8 +1330,7 @@ CREATE FUNCTION push.create_api_key(app text, name text, scopes text[] DEFAULT '
 declare
   v_scopes  text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
   v_expires timestamptz := nullif(create_api_key.expires_at, 'infinity');
-  v_fault   text := case
-    when push.app_fault(create_api_key.app) is not null then push.app_fault(create_api_key.app)
+  v_fault   text := coalesce(push.app_fault(create_api_key.app), case
     when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
       then 'name: must have 1 to 128 characters'
     when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
@@ -1356,7 +1339,7 @@ declare
     when create_api_key.addresses is not null and (cardinality(create_api_key.addresses) not between 1 and 64
         or array_position(create_api_key.addresses, null) is not null)
       then 'addresses: must be 1 to 64 networks, or null'
-  end;
+  end);
 begin
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault,
@@ -1697,11 +1680,9 @@ CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
     AS $_$
 declare
   v_token text := coalesce(push.channel_token('apns', p_device), push.channel_token('expo', p_device), push.channel_token('fcm', p_device),
-    push.channel_token('webpush', p_device));
+    push.channel_token('webpush', p_device), (select d.token from push.devices d
+      where d.id = case when p_device ~ '^[0-9]{1,18}$' then p_device::bigint end and d.app = p_app));
 begin
-  if v_token is null and p_device ~ '^[0-9]{1,18}$' then
-    v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
-  end if;
   if v_token is null and p_device is not null then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'device: must be a token of the phone, or the id that it has in push.devices',
@@ -1841,7 +1822,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.enable_device(app text, provider text, token text, enabled boolean) IS 'for the HTTP API: sets push.devices.enabled. app, provider, token: as registered. Returns false if it is not registered';
+COMMENT ON FUNCTION push.enable_device(app text, provider text, token text, enabled boolean) IS 'the user''s switch for a device. app, provider, token: as registered; enabled: false: it gets no pushes. Returns false if it is not registered';
 
 CREATE FUNCTION push.end_call(call_id text, reason text DEFAULT 'ended'::text, app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1986,16 +1967,11 @@ declare
   v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
   v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int,
     case jsonb_typeof(enqueue_call.recipients) when 'array' then jsonb_array_length(enqueue_call.recipients) else 0 end];
-  -- For this long after a call's end, enqueueing it again may be a repetition whose first answer was lost.
-  c_repeat constant interval := '1 minute';
   v_since  timestamptz;
   v_over   text;
   v_full   jsonb;
-  v_call   push.outbox;
 begin
-  if not push.acts_for_all() then
-    perform push.refuse_app(v_app);
-  end if;
+  perform push.refuse_app(v_app) where not push.acts_for_all();
   -- A refusal here leaves no dead rows. A call that exists is a duplicate, as ever.
   v_full := case when pg_sequence_last_value('push.quota_id_seq') is not null and push.quota_fault(v_app, v_counts) is not null
       and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
@@ -2005,13 +1981,12 @@ begin
       hint = v_full ->> 'hint', schema = 'push', table = 'outbox', column = v_full ->> 'column';
   end if;
   -- In one line, because the context of an error quotes it.
-  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent) values (v_app, v_kind, $1, $2, $4, $6) returning *
-    into v_call;
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent) values (v_app, v_kind, $1, $2, $4, $6) returning id, call_id
+    into outbox_id, call_id;
   duplicate := not found;
-  outbox_id := v_call.id;
-  call_id := v_call.call_id;
   if duplicate then
-    select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - c_repeat then '' end
+    -- For a minute after a call's end, enqueueing it again may be a repetition whose first answer was lost.
+    select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - interval '1 minute' then '' end
       into outbox_id, call_id, v_since, v_over from push.outbox o where o.call_id = v_given and o.app = v_app;
     if not found then
       raise exception using errcode = 'serialization_failure', hint = 'Roll back and try again.',
@@ -2410,9 +2385,7 @@ declare
   v_fault text;
   v_count int;
 begin
-  if not push.acts_for_all() then
-    perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a;
-  end if;
+  perform push.refuse_app(a.app) from (select distinct n.app from new_calls n) a where not push.acts_for_all();
   -- Before there are deliveries; the last trigger counts (tally.sql). As long as no app has ever had a quota, its table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
     select push.quota_fault(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
@@ -2454,8 +2427,22 @@ begin
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
   elsif v_count > 0 then
-    perform push.keep_newest(array_agg(n.id)) from new_calls n join push.apps a on a.app = n.app
-      where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp() having count(*) > 0;
+    if exists (select from new_calls n where n.kind = 'missed_call') then
+      -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
+      delete from push.delivery d using (
+        select d.tid, row_number() over (partition by n.id, d.user_id order by
+          (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
+          (select min(e.ordinal) from jsonb_array_elements(n.recipients) with ordinality e(entry, ordinal)
+            where push.is_recipient(e.entry)
+              and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
+          (select x.registered_at from push.devices x
+            where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = n.app limit 1) desc, d.token) as place
+        from new_calls n join push.apps a on a.app = n.app
+        cross join lateral (select d.ctid as tid, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = n.id offset 0) d
+        where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()
+      ) p
+      where d.ctid = p.tid and p.place > 1;
+    end if;
     perform push.ring_doorbell();
   end if;
   return null;
@@ -2511,9 +2498,7 @@ begin
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
   new.answered_by := null;
   if push.is_call(new.kind) then
-    if new.ring_seconds is null then
-      new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
-    end if;
+    new.ring_seconds := coalesce(new.ring_seconds, (select a.ring_seconds from push.apps a where a.app = new.app), 60);
     new.state := 'ringing';
     new.ended_at := null;
     new.end_reason := null;
@@ -2787,9 +2772,7 @@ begin
       where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
   )
   select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
-  if v_given > 0 then
-    perform push.bury(v_accepted, 0), push.ring_doorbell();
-  end if;
+  perform push.bury(v_accepted, 0), push.ring_doorbell() where v_given > 0;
   return v_given;
 end
 $$;
@@ -2837,7 +2820,7 @@ $$;
 
 COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';
 
-CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[]) RETURNS bigint
+CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[], OUT rows_found bigint) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -2850,8 +2833,7 @@ CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[]) RETURNS bigin
 declare
   c_suspect  constant int := 2;
   c_hopeless constant int := 3;
-  v_found bigint;
-  v_gone  tid[];
+  v_gone tid[];
 begin
   with lost as materialized (
     select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
@@ -2872,22 +2854,21 @@ begin
     from judged j
     where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
   )
-  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into v_found, v_gone;
+  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin
       perform push.bury(v_gone, 4, 'GatewayCrashed');
     exception when others then
-      v_found := v_found - cardinality(v_gone);
+      rows_found := rows_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
     end;
   end if;
-  perform push.ring_doorbell() where v_found > 0;
-  return v_found;
+  perform push.ring_doorbell() where rows_found > 0;
 end
 $$;
 
-COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[]) IS 'makes claimed deliveries ready again; returns how many were found';
+COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[], OUT rows_found bigint) IS 'makes claimed deliveries ready again; returns how many were found';
 
 CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
     LANGUAGE sql SECURITY DEFINER
@@ -3024,8 +3005,7 @@ begin
     end;
   end loop;
   v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
-  for v_role, v_right in select r.role, r."right" from push.role_rights r loop
-    continue when v_role = any (v_missing);
+  for v_role, v_right in select r.role, r."right" from push.role_rights r where r.role <> all (v_missing) loop
     execute format('grant %s to %I', v_right, v_role);
   end loop;
   if v_missing <> '{}' then
@@ -3055,8 +3035,6 @@ CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  v_since constant timestamptz := p_call.created_at - interval '1 hour';
 begin
   -- What a gateway is about to settle is in history afterwards.
   perform from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 for update;
@@ -3077,7 +3055,8 @@ begin
   ), told as (
     -- While the call rings, its cancels go to the user that history names.
     update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
-      where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
+      where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= p_call.created_at - interval '1 hour'
+        and h.user_id = p_user_id and h.kind = 0
         and coalesce(push.token_key(x.provider, h.token) = x.key, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
     delete from push.delivery d using other x
@@ -3113,6 +3092,11 @@ COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of
 CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE sql STABLE
     AS $_$
+  select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+    from push.restored_at() r(at)
+  union all
   select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
@@ -3177,43 +3161,44 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
     LANGUAGE sql STABLE
     AS $$
   with living as materialized (
-    select g.id, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
+    select g.id, g.name, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
   ), trouble as materialized (
     -- The lanes that send nothing. Reads one index entry for each lane that is paused or half-open, or that no replica serves.
     select l.app, l.channel,
       case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
         when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
         when t.until > now() then format('throttled for %s s', ceil(extract(epoch from t.until - now())))
-        when s.capacity = 0 then 'no connection' else 'trying again' end as what,
-      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end as is_bad
+        when s.capacity = 0 then 'no connection' when t.none_sends then 'trying again' else push.first_few(t.idle) end as what,
+      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else coalesce(t.none_sends, true) end as is_bad
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     -- A lane that was asked for a pause, or is half-open, sends nothing once each of its replicas waits. What a half-open one claims is a try.
-    left join lateral (
-      select min(coalesce(r.throttled_until, '-infinity')) as until, bool_and(r.circuit = 'half_open') as tries
-      from push.lane_status r join living g on g.id = r.gateway where (s.throttled_until is not null or s.circuit = 'half_open') and r.lane = l.id
-    ) t on true
+    -- A replica that has just started is still connecting.
+    left join (
+      select r.lane, min(coalesce(r.throttled_until, '-infinity')) as until, bool_and(r.circuit <> 'closed' or r.capacity = 0) as none_sends,
+        array_agg(format('%s at replica %s', case when r.capacity = 0 then 'no connection' when r.circuit = 'open' then 'circuit open'
+          else 'trying again' end, g.name) order by g.id)
+          filter (where (r.circuit <> 'closed' or r.capacity = 0) and g.started_at < now() - interval '5 s') as idle
+      from push.lane_status r join living g on g.id = r.gateway group by r.lane
+    ) t on t.lane = l.id
     cross join lateral (
-      select (l.paused or s.lane is null or t.until > now() or t.tries) and exists (select from push.delivery d
-        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and (d.state = 0 or t.tries)) as is_waiting
+      select (l.paused or s.lane is null or t.until > now() or t.none_sends) and exists (select from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and (d.state = 0 or t.none_sends)) as is_waiting
       offset 0
     ) d
     where l.paused or exists (select from living) and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now()
-      or s.capacity = 0 or t.tries and is_waiting
+      or s.capacity = 0 or case when t.none_sends then is_waiting else t.idle is not null end
   )
   select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
       'Nothing is sent without one: push.replicas says how the last ones ended.' from (select count(*) from living) g
-  union all
-  select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
-      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
-      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
-    from push.restored_at() r(at)
   union all
   select 'lanes',
       coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.channel, t.what) order by not t.is_bad, t.app, t.channel)),
         case when exists (select from living) then 'all send' else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      case when count(*) = 0 then 'A lane that sends nothing is named here.' else concat_ws(' ', 'These send nothing.',
+      case when count(*) = 0 then 'A lane that sends nothing is named here.' else concat_ws(' ',
+        case when bool_or(t.what not like '% at replica %') then 'These send nothing.' end,
+        case when bool_or(t.what ~ ' at replica ') then 'Where a replica is named, the others send: docs/operations/requests-go-unanswered.md.' end,
         case when bool_or(t.what like 'paused%') then 'push.resume_lane ends a pause (push.audit says whose).' end,
         case when bool_or(t.what like '%serves it') then 'The configuration of a replica needs the app and provider that none serves.' end,
         case when bool_or(t.what like 'throttled%') then 'A throttled lane sends again by itself.' end,
@@ -3642,49 +3627,19 @@ CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
 
 COMMENT ON FUNCTION push.iso_time(p_time timestamp with time zone) IS 'a time, p_time, as ISO 8601 in UTC, with milliseconds';
 
-CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-  delete from push.delivery d using (
-    select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
-      (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
-      (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-        where push.is_recipient(e.entry)
-          and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
-      (select x.registered_at from push.devices x
-        where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = o.app limit 1) desc, d.token) as place
-    from unnest(p_outbox_id) c(id)
-    cross join lateral (select o.app, o.recipients from push.outbox o where o.id = c.id offset 0) o
-    cross join lateral (
-      select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
-    ) d
-  ) p
-  where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1
-$$;
-
-COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of notifications until each user has one phone left';
-
 CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size integer, capacity integer, in_flight integer, circuit text, throttled_until timestamp with time zone, rate_per_second integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
   select s.lane, sum(s.window_size)::int, sum(s.capacity)::int, sum(s.in_flight)::int,
-    case when bool_or(s.circuit = 'open') then 'open' when bool_or(s.circuit = 'half_open') then 'half_open'
-      else 'closed' end,
+    case when count(distinct s.circuit) = 1 then min(s.circuit) else 'half_open' end,
     max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
   from push.lane_status s join push.gateways g on g.id = s.gateway
   where g.alive and g.heartbeat_at > now() - interval '5 s'
   group by s.lane
 $$;
 
-COMMENT ON FUNCTION push.lane_conditions() IS 'the status of the lanes over all living replicas, those with a heartbeat within 5 s; circuit is the worst of theirs. For push.lanes';
+COMMENT ON FUNCTION push.lane_conditions() IS 'the status of the lanes over all living replicas, those with a heartbeat within 5 s; circuit is theirs, or half_open if they differ. For push.lanes';
 
 CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3760,7 +3715,6 @@ CREATE FUNCTION push.look_further(p_erasure push.erasure) RETURNS push.erasure
 declare
   v_user  constant text := p_erasure.user_id;
   v_text  constant text := to_jsonb(v_user)::text;
-  v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
   v_are_left boolean;
   v_table text;
 begin
@@ -3787,8 +3741,8 @@ begin
   execute format('select array(select distinct h.outbox_id from push.%I h where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 '
     'and h.lane = any ($4) and h.outbox_id <> all ($5))', v_table)
     into p_erasure.found
-    using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user, v_lanes,
-      p_erasure.waiting;
+    using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user,
+      array(select l.id from push.lane l where l.app = p_erasure.app), p_erasure.waiting;
   p_erasure.after_page := p_erasure.after_page + 1000;
   p_erasure.after_page := case when p_erasure.after_page < pg_relation_size(format('push.%I', v_table)::regclass)
     / current_setting('block_size')::int then p_erasure.after_page else 0 end;
@@ -4129,9 +4083,6 @@ CREATE FUNCTION push.note_devices() RETURNS trigger
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  -- Whatever looks up the devices of a user costs as much as there are.
-  c_max constant int := 100;
 begin
   -- An upsert runs both triggers, and the update below this one.
   if not exists (select from changed) then
@@ -4148,7 +4099,7 @@ begin
       for update skip locked
     ) x
     where c.provider = 'apns'));
-  -- The update runs this trigger once more, usually for no rows.
+  -- Whatever looks up the devices of a user costs as much as there are. The update runs this trigger once more, usually for no rows.
   update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
   where d.ctid = any (array(
     select x.tid
@@ -4157,7 +4108,7 @@ begin
       select o.ctid as tid from push.devices o
       where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
       order by o.registered_at desc, o.id desc
-      offset c_max
+      offset 100
     ) x
     cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   insert into push.follow_ups (outbox_id, why, is_urgent)
@@ -4224,10 +4175,8 @@ CREATE FUNCTION push.note_webhook(p_app text, p_url_digest text, p_result intege
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  c_open     constant int := 5;
-  c_probe    constant interval := '5 s';
-  c_wait_max constant interval := '5 minutes';
-  v_pause    constant timestamptz := clock_timestamp() + p_pause_ms * interval '1 ms';
+  c_open  constant int := 5;
+  v_pause constant timestamptz := clock_timestamp() + p_pause_ms * interval '1 ms';
 begin
   if p_result = 0 then
     update push.webhook w
@@ -4247,7 +4196,7 @@ begin
         -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
         retry_at = greatest(v_pause, case when w.failures < c_open then w.retry_at end,
           case when w.failures + p_failures >= c_open then
-            clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
+            clock_timestamp() + least(interval '5 minutes', interval '5 s' * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
       where w.app = p_app and w.url_digest = p_url_digest
         and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe or p_result = 2 or v_pause is not null);
   end if;
@@ -4856,10 +4805,6 @@ CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAU
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  -- c_bite limits the time of one call of this function, and c_step that of a step: a call may have a thousand reports.
-  c_bite   constant interval := '25 ms';
-  c_step   constant int := 20;
-  c_pause  constant interval := '10 minutes';
   -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
@@ -4872,7 +4817,7 @@ begin
   perform push.prune_others();
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
-    or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - c_pause then
+    or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - interval '10 minutes' then
     return 0;
   end if;
   loop
@@ -4883,7 +4828,7 @@ begin
         from push.outbox o
         where o.id > v_cursor.after_id
         order by o.id
-        limit least(c_step, p_max - v_pruned)
+        limit least(20, p_max - v_pruned)
       ) b;
     if coalesce(v_oldest >= v_before, true) then
       v_cursor.after_id := 0;
@@ -4898,7 +4843,7 @@ begin
       returning 1
     )
     select v_pruned + count(*) into v_pruned from gone;
-    exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
+    exit when v_pruned >= p_max or clock_timestamp() > v_begun + interval '25 ms';
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
@@ -5111,7 +5056,6 @@ CREATE FUNCTION push.put_off(p_notes tid[], p_state text) RETURNS void
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  c_life constant interval := '4 hours';
   v_calls bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
   v_why   text := (select f.why from push.follow_ups f where f.ctid = p_notes[1]);
   v_tries int := (select greatest(max(f.tries), 0) from push.follow_ups f where f.ctid = any (p_notes));
@@ -5124,7 +5068,7 @@ begin
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
-  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life;
+  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - interval '4 hours';
   update push.follow_ups f
     set tries = v_tries + 1, due_at = clock_timestamp()
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
@@ -5610,18 +5554,17 @@ CREATE FUNCTION push.resend_webhooks(app text, call_id text DEFAULT NULL::text, 
     AS $$
 #variable_conflict use_column
 declare
-  c_max    constant int := 10000;
-  c_back   constant interval := '24 hours';
-  v_app    text := push.check_webhook(resend_webhooks.app);
-  v_from   timestamptz := resend_webhooks.since;
-  v_until  timestamptz;
-  v_ids    bigint[];
-  v_found  bigint;
+  c_max   constant int := 10000;
+  v_app   text := push.check_webhook(resend_webhooks.app);
+  v_from  timestamptz := resend_webhooks.since;
+  v_until timestamptz;
+  v_ids   bigint[];
+  v_found bigint;
 begin
   if (resend_webhooks.call_id is null) = (resend_webhooks.since is null) then
     raise exception using errcode = 'invalid_parameter_value', message = 'call_id, since: give one of them',
       hint = 'call_id => ''…'' sends the events of one call again, since => now() - interval ''1 hour'' those of the last hour.';
-  elsif resend_webhooks.since < clock_timestamp() - c_back then
+  elsif resend_webhooks.since < clock_timestamp() - interval '24 hours' then
     raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be more than 24 hours ago',
       hint = 'call_id => ''…'' sends the events of an older call again. Older results are in push.delivery_history.';
   elsif resend_webhooks.since > clock_timestamp() then
@@ -5857,14 +5800,13 @@ $$;
 
 COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; in the sessions of gateways (push.is_gateway) it does nothing';
 
-CREATE FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) RETURNS integer
+CREATE FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb, OUT deliveries integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 declare
   v_after interval := (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = p_call.app);
-  v_count int;
   v_fault text;
 begin
   -- As in push.fan_out, with all recipients of the call.
@@ -5900,20 +5842,19 @@ begin
     ) t
     returning last_reason
   )
-  select coalesce((select c.fault from call c), min(m.last_reason)), count(*) into v_fault, v_count from made m;
+  select coalesce((select c.fault from call c), min(m.last_reason)), count(*) into v_fault, deliveries from made m;
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, hint = 'Nothing of this statement was enqueued.',
       schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
-  elsif v_count > 0 then
+  elsif deliveries > 0 then
     perform push.ring_doorbell();
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
       select p_call.id, 'unheard', true, clock_timestamp() + v_after where v_after is not null;
   end if;
-  return v_count;
 end
 $$;
 
-COMMENT ON FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) IS 'makes the invites of people who join: for the phones of p_recipients that the call has not been sent to. p_call: the call, locked, as it was before; p_all: its recipients with the new ones; null: these are among them, and a phone whose channel cannot carry the payload is left out. Returns how many';
+COMMENT ON FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb, OUT deliveries integer) IS 'makes the invites of people who join: for the phones of p_recipients that the call has not been sent to. p_call: the call, locked, as it was before; p_all: its recipients with the new ones; null: these are among them, and a phone whose channel cannot carry the payload is left out. Returns how many';
 
 CREATE FUNCTION push.ring_unreached(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6865,7 +6806,7 @@ $$;
 
 COMMENT ON FUNCTION push.token_remedy(p_provider text, p_token text) IS 'what to do with a malformed token: where it belongs, or what it must be';
 
-CREATE FUNCTION push.trim_webhooks() RETURNS bigint
+CREATE FUNCTION push.trim_webhooks(OUT trimmed bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -6874,14 +6815,12 @@ CREATE FUNCTION push.trim_webhooks() RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  c_rows_max constant int := 100000;
-  c_age_max  constant interval := '24 hours';
-  c_bite     constant int := 5000;
-  v_begun    timestamptz := clock_timestamp();
-  v_trimmed  bigint := 0;
-  v_count    bigint;
-  v_hook     push.webhook;
+  c_age_max constant interval := '24 hours';
+  v_begun   timestamptz := clock_timestamp();
+  v_count   bigint;
+  v_hook    push.webhook;
 begin
+  trimmed := 0;
   -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
   -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
   update push.webhook w set on_until = v_begun + interval '1 minute'
@@ -6904,19 +6843,18 @@ begin
         select x.id from push.webhook_event x
         where x.app = v_hook.app and x.created_at < greatest(v_begun - c_age_max,
             (select n.created_at from push.webhook_event n
-              where n.app = v_hook.app order by n.created_at desc offset c_rows_max - 1 limit 1),
+              where n.app = v_hook.app order by n.created_at desc offset 99999 limit 1),
             -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
             case when v_hook.on_until < v_begun - interval '10 s' then 'infinity'::timestamptz end)
-        order by x.created_at limit c_bite for update skip locked));
+        order by x.created_at limit 5000 for update skip locked));
     get diagnostics v_count = row_count;
     update push.webhook w set dropped = w.dropped + v_count where w.app = v_hook.app and w.on_until > v_begun and v_count > 0;
-    v_trimmed := v_trimmed + v_count;
+    trimmed := trimmed + v_count;
   end loop;
-  return v_trimmed;
 end
 $$;
 
-COMMENT ON FUNCTION push.trim_webhooks() IS 'turns off webhooks that no gateway has, and deletes old events; returns how many';
+COMMENT ON FUNCTION push.trim_webhooks(OUT trimmed bigint) IS 'turns off webhooks that no gateway has, and deletes old events; returns how many';
 
 CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS jsonb
     LANGUAGE plpgsql
@@ -7188,6 +7126,8 @@ CREATE VIEW push.app_grants AS
         CASE
             WHEN (r.oid IS NULL) THEN 'there is no such role'::text
             WHEN (has_schema_privilege(r.oid, 'push'::text, 'create'::text) OR pg_has_role(r.oid, (to_regrole('push_gateway'::text))::oid, 'usage'::text)) THEN 'acts for every app: a superuser, the schema''s owner, or push_gateway'::text
+            WHEN (pg_has_role(r.oid, (to_regrole('push_ops'::text))::oid, 'member'::text) OR pg_has_role(r.oid, (to_regrole('push_keys'::text))::oid, 'member'::text)) THEN 'has push_ops or push_keys, which act for every app; revoke it'::text
+            WHEN r.rolcreaterole THEN 'may create roles, and so give itself the rights of others'::text
             WHEN (NOT pg_has_role(r.oid, (to_regrole('push_tenant'::text))::oid, 'usage'::text)) THEN 'is not in push_tenant'::text
             WHEN pg_has_role(r.oid, (to_regrole('push_enqueuer'::text))::oid, 'usage'::text) THEN 'acts for no app: has push_enqueuer as well; revoke it'::text
             WHEN (t.names IS NOT NULL) THEN (('these members act for no app: '::text || t.names) || ' have push_enqueuer as well; revoke it'::text)
@@ -7285,7 +7225,7 @@ COMMENT ON COLUMN push.audit.detail IS 'object: what was asked and what came of 
 
 COMMENT ON COLUMN push.audit.via IS 'the program that asked (application_name): psql, push-gateway dashboard';
 
-COMMENT ON COLUMN push.audit.operator IS 'the person for whom the dashboard acted: the name of an ops key, or what a proxy vouches for; null: anybody else. Written by push.operate_lane alone, which only the service may call';
+COMMENT ON COLUMN push.audit.operator IS 'the person for whom the dashboard acted: the name of an ops key, or what a proxy vouches for; null: anybody else. Written by push.operate_lane and push.operate_call alone, which only the service may call';
 
 ALTER TABLE push.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.audit_id_seq
@@ -8053,13 +7993,42 @@ CREATE VIEW push.lanes AS
     r.refused
    FROM (((push.lane l
      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l.id)))
-     LEFT JOIN LATERAL ( SELECT x.refusal,
-            x.refused
-           FROM (push.lane_status x
-             JOIN push.gateways g ON ((g.id = x.gateway)))
-          WHERE ((x.lane = l.id) AND (x.refusal IS NOT NULL) AND g.alive AND (g.heartbeat_at > (now() - '00:00:05'::interval)))
-          ORDER BY (array_position('{all,some,new}'::text[], x.refused)), x.gateway
-         LIMIT 1) r ON (true))
+     LEFT JOIN ( SELECT DISTINCT ON (x.lane) x.lane,
+            ((
+                CASE
+                    WHEN ((x.same)::numeric < x.replicas) THEN format('replica%s %s: '::text,
+                    CASE
+                        WHEN (x.same > 1) THEN 's'::text
+                        ELSE NULL::text
+                    END, x.names)
+                    ELSE ''::text
+                END || x.refusal) ||
+                CASE
+                    WHEN ((x.refused = 'all'::text) AND (x.stopped < x.replicas)) THEN format('; %s of %s replicas send'::text, x.sending, x.replicas)
+                    ELSE ''::text
+                END) AS refusal,
+                CASE
+                    WHEN ((x.refused = 'all'::text) AND (x.stopped < x.replicas)) THEN 'some'::text
+                    ELSE x.refused
+                END AS refused
+           FROM ( SELECT s_1.lane,
+                    s_1.refusal,
+                    s_1.refused,
+                    count(*) AS same,
+                    min(s_1.gateway) AS first,
+                    push.first_few(array_agg(g.name ORDER BY s_1.gateway)) AS names,
+                    sum(count(*)) OVER w AS replicas,
+                    sum(count(*) FILTER (WHERE (s_1.refused = 'all'::text))) OVER w AS stopped,
+                    sum(count(*) FILTER (WHERE ((s_1.refused IS DISTINCT FROM 'all'::text) AND (s_1.circuit = 'closed'::text) AND (s_1.capacity > 0)))) OVER w AS sending
+                   FROM (push.lane_status s_1
+                     JOIN push.gateways g ON ((g.id = s_1.gateway)))
+                  WHERE (g.alive AND (g.heartbeat_at > (now() - '00:00:05'::interval)) AND (s_1.lane IN ( SELECT y.lane
+                           FROM push.lane_status y
+                          WHERE (y.refusal IS NOT NULL))))
+                  GROUP BY s_1.lane, s_1.refusal, s_1.refused
+                  WINDOW w AS (PARTITION BY s_1.lane)) x
+          WHERE (x.refusal IS NOT NULL)
+          ORDER BY x.lane, (array_position('{all,some,new}'::text[], x.refused)), x.first) r ON ((r.lane = l.id)))
      LEFT JOIN ( SELECT d_1.lane,
             (sum(d_1.count) FILTER (WHERE (d_1.state = 0)))::bigint AS ready,
             (sum(d_1.count) FILTER (WHERE (d_1.state = 2)))::bigint AS waiting,
@@ -8086,7 +8055,7 @@ COMMENT ON COLUMN push.lanes.capacity IS 'number of requests that the connection
 
 COMMENT ON COLUMN push.lanes.in_flight IS 'number of requests in flight';
 
-COMMENT ON COLUMN push.lanes.circuit IS 'closed (all is well), half_open (trying again) or open (nothing is sent): the worst of the replicas''';
+COMMENT ON COLUMN push.lanes.circuit IS 'closed (all is well), half_open (trying again, or closed at some of the replicas only) or open (nothing is sent)';
 
 COMMENT ON COLUMN push.lanes.throttled_until IS 'the time until which the provider asked for a pause; null: it did not';
 
@@ -8417,7 +8386,7 @@ CREATE VIEW push.role_rights AS
         ), c_select(rights) AS (
          VALUES ('select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)'::text)
         ), c_calls(rights) AS (
-         VALUES ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id'::text)
+         VALUES ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, push.end_call, push.register_device, push.enable_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id'::text)
         )
  SELECT r.role,
     'usage on schema push'::text AS "right"
@@ -8434,7 +8403,7 @@ UNION ALL
            FROM c_insert) || ', update (state, answered_by, end_reason), '::text) || ( SELECT c_select.rights
            FROM c_select)) || ' on push.outbox'::text)), ('push_tenant'::text,(( SELECT c_insert.rights
            FROM c_insert) || ' on push.outbox'::text)), ('push_ops'::text,(( SELECT c_select.rights
-           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.enable_device, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
+           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.hold_invalidation, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
 UNION ALL
  SELECT 'push_gateway'::text AS role,
     ('select on push.'::text || t.t) AS "right"

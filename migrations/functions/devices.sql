@@ -162,7 +162,8 @@ begin
 end
 $$;
 comment on function push.enable_device is
-  'the user''s switch: without it, a device gets no pushes. app, provider, token: as registered. Returns false if it is not registered';
+  'the user''s switch for a device. app, provider, token: as registered; enabled: false: it gets no pushes. Returns false if it is not '
+  'registered';
 
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$
