@@ -8016,7 +8016,7 @@ CREATE VIEW push.lanes AS
                     s_1.refused,
                     count(*) AS same,
                     min(s_1.gateway) AS first,
-                    push.first_few(array_agg(g.name ORDER BY s_1.gateway)) AS names,
+                    string_agg(g.name, ', '::text ORDER BY s_1.gateway) AS names,
                     sum(count(*)) OVER w AS replicas,
                     sum(count(*) FILTER (WHERE (s_1.refused = 'all'::text))) OVER w AS stopped,
                     sum(count(*) FILTER (WHERE ((s_1.refused IS DISTINCT FROM 'all'::text) AND (s_1.circuit = 'closed'::text) AND (s_1.capacity > 0)))) OVER w AS sending

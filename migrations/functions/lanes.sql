@@ -128,7 +128,7 @@ left join (
         then format('; %s of %s replicas send', x.sending, x.replicas) else '' end as refusal,
     case when x.refused = 'all' and x.stopped < x.replicas then 'some' else x.refused end as refused
   from (
-    select s.lane, s.refusal, s.refused, count(*) as same, min(s.gateway) as first, push.first_few(array_agg(g.name order by s.gateway)) as names,
+    select s.lane, s.refusal, s.refused, count(*) as same, min(s.gateway) as first, string_agg(g.name, ', ' order by s.gateway) as names,
       sum(count(*)) over w as replicas, sum(count(*) filter (where s.refused = 'all')) over w as stopped,
       sum(count(*) filter (where s.refused is distinct from 'all' and s.circuit = 'closed' and s.capacity > 0)) over w as sending
     from push.lane_status s join push.gateways g on g.id = s.gateway
