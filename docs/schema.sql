@@ -6843,7 +6843,7 @@ begin
         select x.id from push.webhook_event x
         where x.app = v_hook.app and x.created_at < greatest(v_begun - c_age_max,
             (select n.created_at from push.webhook_event n
-              where n.app = v_hook.app order by n.created_at desc offset 99999 limit 1),
+              where n.app = v_hook.app order by n.created_at desc offset 100000 - 1 limit 1),
             -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
             case when v_hook.on_until < v_begun - interval '10 s' then 'infinity'::timestamptz end)
         order by x.created_at limit 5000 for update skip locked));
