@@ -24,10 +24,8 @@ port=${3:-}
 
 # The server's programs: pg_config's, or the newest version Debian has installed.
 find_programs() {
-  if command -v pg_config >/dev/null 2>&1; then
-    bin=$(pg_config --bindir)
-    [ -x "$bin/initdb" ] && return
-  fi
+  # Debian's fails if neither a server nor the files for building are there.
+  if bin=$(pg_config --bindir 2>/dev/null) && [ -x "$bin/initdb" ]; then return; fi
   for bin in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -t/ -k5 -rn); do
     [ -x "$bin/initdb" ] && return
   done
