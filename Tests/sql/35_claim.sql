@@ -91,6 +91,17 @@ select test.call('unwritable', 1, 'fair-a') as unwritable \gset
 set local session_replication_role = replica;
 update push.outbox set declined = '1' where id = :unwritable;
 set local session_replication_role = origin;
+create function pg_temp.no_memory() returns trigger language plpgsql as $$ begin raise exception using errcode = '53200'; end $$;
+create trigger no_memory before insert on push.history for each row execute function pg_temp.no_memory();
+create function pg_temp.put_aside_fails() returns text language plpgsql as $$
+begin
+  return push.put_aside(test.lanes(), '{9,9,9}')::text;
+exception when others then
+  return sqlstate;
+end $$;
+select test.equal('what passes, such as a lack of memory, ends no call', pg_temp.put_aside_fails() || ' ' || count(*), '53200 1')
+  from push.delivery where outbox_id = :unwritable;
+drop trigger no_memory on push.history;
 alter table push.history add constraint nothing_unreadable check (reason <> 'Unreadable') not valid;
 select push.put_aside(test.lanes(), '{9,9,9}') as calls \gset
 select test.equal('one whose end cannot be written either is deleted', :calls || ' ' || count(*), '1 0') from push.delivery

@@ -223,12 +223,15 @@ begin
       perform (select count(d::text) from push.delivery d where d.ctid = any (v_call.places)),
         (select count(o::text) + count((select min(k) from jsonb_object_keys(o.declined) k)) from push.outbox o where o.id = v_call.outbox_id);
     exception when others then
+      -- What passes, such as a lack of memory, is not of the call: a ring must not end by it.
+      if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
       v_count := v_count + 1;
       insert into push.audit (action, target, detail) values ('put_aside', 'push.outbox.id ' || v_call.outbox_id,
         jsonb_build_object('sqlstate', sqlstate, 'pushes', cardinality(v_call.places)));
       begin
         perform push.bury(v_call.places, 4, 'Unreadable');
       exception when others then
+        if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
         delete from push.delivery d where d.ctid = any (v_call.places);
       end;
     end;
