@@ -184,7 +184,21 @@ extension MachineDriver {
     #expect(withoutWakes(pool.submit(2)) == [.open(2)])
     #expect(withoutWakes(pool.feed(.limited(2, streamsMax: 1))) == [.dispatch(2, 2), .reportCapacity(3)])
     _ = pool.submit(3)
-    #expect(withoutWakes(pool.pass(.seconds(1))) == [], "no fourth is opened")
+    #expect(withoutWakes(pool.pass(.milliseconds(300))) == [.open(3)])
+    #expect(withoutWakes(pool.feed(.limited(3, streamsMax: 1))) == [.dispatch(3, 3), .reportCapacity(4)])
+    _ = pool.submit(4)
+    #expect(withoutWakes(pool.pass(.seconds(1))) == [], "four are twice as many as a pool for one connection may have")
+  }
+
+  @Test func `while a request waits, a connection that takes more than a second to be made gets another beside it`() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    #expect(withoutWakes(pool.feed(.started)) == [.open(0)])
+    #expect(withoutWakes(pool.pass(.seconds(3))) == [], "nothing waits")
+    #expect(withoutWakes(pool.submit(0)) == [.open(1)])
+    #expect(withoutWakes(pool.pass(.milliseconds(999))) == [])
+    #expect(withoutWakes(pool.pass(.milliseconds(1))) == [.open(2)])
+    #expect(withoutWakes(pool.feed(.limited(2, streamsMax: 10))).contains(.dispatch(0, 2)))
+    #expect(withoutWakes(pool.feed(.limited(0, streamsMax: 10))) == [.drain(0)], "when the first is ready, it is one too many")
   }
 
   @Test func `a new connection whose only stream is taken is waited for`() {

@@ -5,7 +5,8 @@
 //
 // A connection is connecting, ready or draining. `ReconnectLimiter` decides how early the next connection may be opened. One is
 // opened when no usable one is left, when more than three quarters of all streams would be in use, and when a request had to use
-// the connection that it wanted to avoid.
+// the connection that it wanted to avoid. Requests do not wait long for a connection that is being made, or whose only stream is
+// taken: another is opened beside it.
 //
 // A hedge never uses the connection of the request that it hedges. It uses the connection with the latest sign of life. If no
 // connection showed a recent one, another is opened for the hedge, even above the configured count.
@@ -390,7 +391,7 @@ struct HTTP2ConnectionPoolMachine {
   /// another is opened before such a connection is used.
   private mutating func dispatchHedges(_ now: Instant, _ actions: inout [Action]) {
     guard !isPaused else { return }
-    let waits = roster.isConnecting || lacksFreshConnection(now) && needsConnection(now) && limiter.mayOpenAt <= now
+    let waits = roster.isConnecting(now) || lacksFreshConnection(now) && needsConnection(now) && limiter.mayOpenAt <= now
     for hedge in hedges {
       let index = roster.lastHeard(besides: requests[hedge].avoided)
       guard let index, roster[index].heardAt >= freshSince(now) || !waits else { continue }
@@ -408,7 +409,7 @@ struct HTTP2ConnectionPoolMachine {
 
   /// Whether a request should wait for another connection rather than use one that is in doubt.
   private func mayHopeForAnother(_ now: Instant) -> Bool {
-    if roster.isConnecting { return true }
+    if roster.isConnecting(now) { return true }
     return switch lack(now) {
     case .nothing: roster.hasUsable
     case .connection: roster.hasUsable || limiter.mayOpenAt <= now

@@ -187,22 +187,32 @@ struct HTTP2ConnectionPoolRoster {
     }
   }
 
-  /// When the first of the unproven connections whose only stream is taken has been silent for long; nil if there is none.
+  /// When the next connection that is being made, or whose only stream is taken, is not waited for any more; nil if there is none.
   func earliestBlock(after now: Instant) -> Instant? {
-    connections.indices.lazy.filter { isProbing($0) }.map { blockedAt($0) }.filter { $0 > now }.min()
+    connections.indices.lazy.compactMap { blockedAt($0) }.filter { $0 > now }.min()
   }
 
   private func isProbing(_ index: Int) -> Bool {
-    settings.probes && connections[index].isUsable && !connections[index].isProven && connections[index].inFlight > 0
+    settings.probes && connections[index].state == .ready && !connections[index].isProven && connections[index].inFlight > 0
   }
 
-  private func blockedAt(_ index: Int) -> Instant { connections[index].dispatchedAt + settings.probeTimeout }
+  /// When requests wait no longer for a connection that has no stream for them yet; nil for others.
+  private func blockedAt(_ index: Int) -> Instant? {
+    if connections[index].state == .connecting { return connections[index].openedAt + settings.connectPatience }
+    return isProbing(index) ? connections[index].dispatchedAt + settings.probeTimeout : nil
+  }
+
+  private func isBlocked(_ index: Int, _ now: Instant) -> Bool { blockedAt(index).map { $0 <= now } ?? false }
 
   private func testEnd(_ index: Int) -> Instant {
     connections[index].dispatchedAt + settings.connection.liveness.answerTimeout
   }
 
-  var isConnecting: Bool { connections.contains { $0.state == .connecting } }
+  /// Whether a connection is being made that requests should wait for.
+  func isConnecting(_ now: Instant) -> Bool {
+    connections.indices.contains { connections[$0].state == .connecting && !isBlocked($0, now) }
+  }
+
   var hasUsable: Bool { connections.contains { $0.isUsable } }
 
   /// The earliest end of a pause.
@@ -257,24 +267,26 @@ struct HTTP2ConnectionPoolRoster {
   ///   - lacksFresh: whether a hedge finds no connection with a recent sign of life.
   func lack(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false, _ now: Instant) -> Lack {
     var total = 0
-    // The request that proves a connection may be one that gets no answer. Others do not wait for it.
-    var isBlocked = false
+    // The request that proves a connection may get no answer, or a slow one, and the packets of a new connection may be lost. Other
+    // requests do not wait for that.
+    var blocked = 0
     var usable = 0
     var streams = 0
     var inFlight = 0
     for index in connections.indices where connections[index].state != .draining {
-      guard connections[index].state == .ready else { return .nothing }  // one at a time
       total += 1
-      guard connections[index].isUsable else { continue }
-      if waiting > 0, isProbing(index), blockedAt(index) <= now {
-        isBlocked = true
+      if waiting > 0, isBlocked(index, now) {
+        blocked += 1
         continue
       }
+      guard connections[index].state == .ready else { return .nothing }  // one at a time
+      guard connections[index].isUsable else { continue }
       usable += 1
       streams += connections[index].streamsMax
       inFlight += connections[index].inFlight
     }
-    guard total < settings.connectionsMax + settings.replacementsMax + (isBlocked ? 1 : 0) else {
+    let most = settings.connectionsMax + settings.replacementsMax
+    guard total < most + min(blocked, most) else {
       return usable == 0 ? .place : .nothing
     }
     if usable == 0 || lacksFresh { return .connection }

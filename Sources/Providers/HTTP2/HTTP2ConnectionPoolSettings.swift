@@ -17,9 +17,11 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var waitTimeout = Nanoseconds.seconds(2)
   /// Whether a connection has only one stream until its first authorised answer (APNs with token authentication).
   public var probes = false
-  /// If the request on that only stream has no answer after this time, another connection is opened for those that wait, even one
-  /// above `replacementsMax`.
+  /// If the request on that only stream has no answer after this time, another connection is opened for those that wait. Such connections
+  /// do not count towards the maximum, until there are twice as many as it allows.
   public var probeTimeout = Nanoseconds.milliseconds(300)
+  /// The same for a connection that is being made: if its first packets are lost, it may take seconds, while another is made at once.
+  public var connectPatience = Nanoseconds.seconds(1)
   /// How long a connection gets no requests after it refused a stream without GOAWAY.
   public var refusalPause = Nanoseconds.milliseconds(100)
   /// A connection that lived at least this long was worth its handshake: the next may be opened at once.
