@@ -165,8 +165,10 @@ class Trial:
         left = await evidence.read_deliveries(connection, evidence.OWED)
         connection.close()
         pushes, strange = evidence.read_pushes(self._simulators.log, self.generator.by_token)
-        # A synchronous standby has every commit that was acknowledged: nothing may be excused.
-        limits = Limits(failover=0.0) if self.mode == "synchronous" or self.is_strict else Limits()
+        # A synchronous standby has every commit of the backend that was acknowledged.
+        limits = Limits(failover=0.0) if self.mode == "synchronous" else Limits()
+        if self.is_strict:
+            limits = Limits(failover=0.0, claims=0.0)
         account = settle_account(Evidence(self.generator.calls, pushes, rows, history, owed, left, {}), self.faults, limits)
         self._measure(pushes)
         for number, count in sorted(account.figures.items()):

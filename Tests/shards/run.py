@@ -1056,6 +1056,7 @@ def mistakes_in_the_file(machine, results):
     machine.login_at(new, "backend", "push_enqueuer")
     machine.login_at(new, "ops", "push_ops")
     machine.login_at(new, "tenant", app="tenants")
+    new.rows("select push.register_app(%s, 60)", APP)
     new.rows("select push.register_device('own', %s, 'fcm', %s)", APP, fcm("own"))
     refused("and one with devices of its own", "does not have: 1")
     results.equal("which keeps them", new.sql("select count(*) from push.devices"), 1)

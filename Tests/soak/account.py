@@ -5,7 +5,6 @@ Tests/soak/README.md says what each figure means.
 
 from __future__ import annotations
 
-import bisect
 import collections
 import dataclasses
 import itertools
@@ -36,7 +35,9 @@ class Limits:
     unwritten: float = 15.0
     """What could not be written while Postgres was away is written at most this much after it is back."""
     failover: float = 10.0
-    """An asynchronous fail-over may lose commits that are younger than this."""
+    """An asynchronous fail-over may lose commits that are younger than this; 0: no fail-over does."""
+    claims: float = 10.0
+    """Any fail-over may lose claims and settlements that are younger than this: gateways wait for no standby."""
     clock: float = 0.05
     """Between a process's reading of the clock and another's."""
 
@@ -79,7 +80,7 @@ class _Accountant:
         self._evidence = evidence
         self._limits = limits
         self._faults = faults
-        self._failovers = sorted(fault.at for fault in faults if fault.kind == "promote")
+        self._failovers = [fault for fault in faults if fault.kind == "promote"]
         self._pushes: dict[Key, list[Push]] = _grouped(
             evidence.pushes, lambda push: (push.call.call_id, push.device.user_id, push.provider, push.kind))
         self._pushes_of: dict[str, list[Push]] = _grouped(evidence.pushes, lambda push: push.call.call_id)
@@ -214,13 +215,15 @@ class _Accountant:
                                        f"settled as {settled[0].outcome}")
             return
         for first, second in itertools.pairwise(pushes):
-            if self._was_made_anew(first, row):
-                self._figures["repeats of what the asynchronous fail-over lost"] += 1
+            if self._was_lost(first, row):
+                self._figures["repeats of what the fail-over lost"] += 1
             elif first.kind in VISIBLE:
                 self._blame(SEEN_TWICE, call, f"{_named(second)} was accepted {second.at - first.at:.2f} s after the same by "
                                               f"gateway {first.gateway}")
             elif is_hedged or self._is_hedge(first, second):
                 self._figures["invite repeats: hedged"] += 1
+            elif any(delivery.is_handed_on for delivery in settled):
+                self._figures[f"{first.kind} repeats: handed on without an answer"] += 1
             elif first.device.behaviour == "lossy":
                 self._figures[f"{first.kind} repeats: the answer was lost"] += 1
             elif (fault := self._excuse(first, second)) is not None:
@@ -257,15 +260,19 @@ class _Accountant:
     # --- Fail-overs ---
 
     def _was_failed_over(self, at: float) -> bool:
-        """Whether a fail-over came so soon after a commit that it may have lost it."""
-        index = bisect.bisect_left(self._failovers, at - self._limits.clock)
-        return index < len(self._failovers) and self._failovers[index] - at < self._limits.failover
+        """Whether a fail-over came so soon after a commit of a backend, or was under way, that it may have lost it."""
+        return self._limits.failover > 0 and self._may_be_lost(at, self._limits.failover)
 
-    def _was_made_anew(self, push: Push, row: CallRow) -> bool:
-        """Whether what was sent had been lost by a fail-over, and was made again after it."""
+    def _may_be_lost(self, at: float, limit: float) -> bool:
+        return any(fault.at - limit < at < fault.until + self._limits.clock for fault in self._failovers)
+
+    def _was_lost(self, push: Push, row: CallRow) -> bool:
+        """Whether a fail-over lost the claim of a push that people see, or what was sent, so that it was made again."""
+        if push.kind in VISIBLE and self._limits.claims > 0 and self._may_be_lost(push.at, self._limits.claims):
+            return True
         made_at = row.ended_at if push.kind in ("missed_call", "cancel") else row.created_at
         return self._limits.failover > 0 and made_at is not None and push.at < made_at and any(
-            push.at - self._limits.failover < at < made_at for at in self._failovers)
+            push.at - self._limits.failover < fault.at < made_at for fault in self._failovers)
 
     # --- Explaining ---
 

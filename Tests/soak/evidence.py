@@ -62,6 +62,8 @@ class Delivery:
     """push.gateways.id."""
     is_hedged: bool = False
     """A try of it was sent over two connections."""
+    is_handed_on: bool = False
+    """A try of it got no answer in time, so that another gateway sent it, too (ADR 60)."""
 
 
 @dataclasses.dataclass
@@ -107,12 +109,13 @@ from push.outbox where app = $1
 HISTORY = """
 select outbox_id, n, kind, provider, user_id, outcome, reason, attempts, extract(epoch from deadline_at),
   extract(epoch from sent_at), extract(epoch from finished_at), gateway,
-  reason is not distinct from 'Hedged' or coalesce(failures @? '$[*].hedged', false)
+  reason is not distinct from 'Hedged' or coalesce(failures @? '$[*].hedged', false),
+  coalesce(failures @? '$[*].reason ? (@ == "TimedOut")', false)
 from push.delivery_history where app = $1
 """
 OWED = """
 select outbox_id, n, kind, provider, user_id, state, last_reason, attempt, extract(epoch from deadline_at), null, null,
-  gateway, coalesce(failures @? '$[*].hedged', false)
+  gateway, coalesce(failures @? '$[*].hedged', false), coalesce(failures @? '$[*].reason ? (@ == "TimedOut")', false)
 from push.deliveries where app = $1
 """
 OVERDUE = """
@@ -140,7 +143,7 @@ async def read_deliveries(connection: Connection, statement: str) -> list[Delive
         Delivery(
             int(row[0] or 0), int(row[1] or 0), row[2] or "", row[3] or "", row[4] or "", row[5] or "", row[6],
             int(row[7] or 0), float(row[8] or 0), _time(row[9]), _time(row[10]), int(row[11]) if row[11] else None,
-            row[12] == "t")
+            row[12] == "t", row[13] == "t")
         for row in await connection.query(statement, APP, timeout=60)]
 
 

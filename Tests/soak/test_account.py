@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import unittest
 
-from Tests.soak.account import LATE, LOST, SEEN_TWICE, SETTLED, STUCK, Account, settle_account
+from Tests.soak.account import LATE, LOST, SEEN_TWICE, SETTLED, STUCK, Account, Limits, settle_account
 from Tests.soak.calls import Call, CallGenerator, Device
 from Tests.soak.evidence import CallRow, Delivery, Evidence, Push
 from Tests.soak.faults import Deck, Fault
@@ -43,13 +43,13 @@ class AccountTests(unittest.TestCase):
     def fault(self, kind: str, at: float, until: float, *gateways: int) -> None:
         self.faults.append(Fault(kind, BEGIN + at, BEGIN + until, gateways))
 
-    def settle(self) -> Account:
+    def settle(self, limits: Limits = Limits()) -> Account:
         rows = {self.row.call_id: self.row} if self.row else {}
         return settle_account(
-            Evidence([self.call], self.pushes, rows, self.history, self.owed, self.left, self.overdue), self.faults)
+            Evidence([self.call], self.pushes, rows, self.history, self.owed, self.left, self.overdue), self.faults, limits)
 
-    def check(self, *verdicts: str) -> Account:
-        account = self.settle()
+    def check(self, *verdicts: str, limits: Limits = Limits()) -> Account:
+        account = self.settle(limits)
         self.assertEqual(sorted(violation.verdict for violation in account.violations), sorted(verdicts),
                          [violation.text for violation in account.violations])
         return account
@@ -76,6 +76,25 @@ class AccountTests(unittest.TestCase):
         self.fault("promote", 2, 3)
         account = self.check()
         self.assertEqual(account.figures["calls lost by the asynchronous fail-over"], 1)
+
+    def test_a_call_that_was_committed_during_a_fail_over_may_be_lost(self) -> None:
+        self.row, self.history = None, []
+        self.fault("promote", -0.3, 0.1)
+        self.check()
+        self.faults = []
+        self.fault("promote", -0.3, -0.1)
+        self.check(LOST)
+
+    def test_a_missed_call_that_was_claimed_before_a_fail_over_may_be_shown_again(self) -> None:
+        self.row = self.call_row("missed", "missed", 20)
+        self.call.ended_at = 0
+        self.history.append(self.delivery("missed_call", 1, 41))
+        self.pushes += [self.push("missed_call", 20.1), self.push("missed_call", 40)]
+        self.check(SEEN_TWICE)
+        self.fault("promote", 21, 39)
+        self.check()
+        self.check(limits=Limits(failover=0))
+        self.check(SEEN_TWICE, limits=Limits(claims=0))
 
     def test_a_fail_over_long_after_a_commit_did_not_lose_it(self) -> None:
         self.row, self.history = None, []
@@ -205,6 +224,13 @@ class AccountTests(unittest.TestCase):
         self.history = [dataclasses.replace(self.delivery("invite", 0, 0.2), is_hedged=True)]
         account = self.check()
         self.assertEqual(account.figures["invite repeats: hedged"], 1)
+
+    def test_an_invite_without_an_answer_is_handed_on(self) -> None:
+        self.pushes.append(self.push("invite", 1.3, gateway=1))
+        self.history = [dataclasses.replace(self.delivery("invite", 0, 1.4), is_handed_on=True)]
+        self.assertEqual(self.check().figures["invite repeats: handed on without an answer"], 1)
+        self.pushes.append(self.push("invite", 2))
+        self.check(SETTLED)
 
     def test_an_invite_is_hedged_before_its_answer_by_the_same_gateway(self) -> None:
         self.history = [self.delivery("invite", 0, 3)]
