@@ -30,13 +30,14 @@ class PostgresError(Exception):
 
 
 class Connection:
-    """One session. It is of no use any more once `ConnectionLost` was raised."""
+    """One session, whose statements run one after the other. It is of no use any more once `ConnectionLost` was raised."""
 
     def __init__(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.port = port
         self.is_closed = False
         self._reader = reader
         self._writer = writer
+        self._turn = asyncio.Lock()
 
     @classmethod
     async def open(cls, port: int, database: str = "push", user: str = "push", timeout: float = 5,
@@ -61,7 +62,7 @@ class Connection:
         message += _message(b"B", b"\0\0" + struct.pack("!hh", 0, len(parameters)) + values + struct.pack("!h", 0))
         message += _message(b"E", b"\0" + struct.pack("!i", 0)) + _message(b"S", b"")
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout), self._turn:
                 self._writer.write(message)
                 await self._writer.drain()
                 return await self._answer()
