@@ -94,7 +94,7 @@ struct HTTP2ConnectionPoolMachine {
   private var limiter: ReconnectLimiter
   private var nextConnection = 0
   private var requests: [Request] = []
-  private var waiting = HTTP2ConnectionPoolWaitingLine()
+  private var waiting = WaitingLine<RequestID>()
   /// Hedges that wait for a connection. They have a list of their own so that they do not block other waiting requests, which can
   /// use connections that a hedge cannot.
   private var hedges: [RequestID] = []
@@ -228,7 +228,7 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func withdraw(_ withdrawn: Set<RequestID>, _ actions: inout [Action]) {
     for request in withdrawn where request < requests.count { requests[request].isWithdrawn = true }
-    var kept = HTTP2ConnectionPoolWaitingLine()
+    var kept = WaitingLine<RequestID>()
     while let request = waiting.popFirst() {
       if withdrawn.contains(request) {
         actions.append(.refuse(request, reason: "Withdrawn"))
@@ -348,7 +348,7 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func giveUpLate(_ now: Instant, _ actions: inout [Action]) {
     earliestGiveUp = .distantFuture
-    var kept = HTTP2ConnectionPoolWaitingLine()
+    var kept = WaitingLine<RequestID>()
     while let request = waiting.popFirst() {
       if giveUpIfLate(request, now, &actions) { continue }
       kept.append(request)

@@ -112,7 +112,7 @@ extension HTTP2Sender {
   func cutOffIfOver() {
     guard isShuttingDown, settledCount > 0, settledCount == flights.count else { return }
     loop.atEndOfTurn { [self] in
-      for connections in draining + [current] + (next.map { [$0] } ?? []) { connections.cutOff() }
+      for connections in all { connections.cutOff() }
     }
   }
 }

@@ -111,15 +111,19 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
   }
 
-  /// The condition of all connections, including those of former and next credentials.
+  /// The connections of former, current and next credentials.
+  var all: [CredentialConnections] { draining + [current] + (next.map { [$0] } ?? []) }
+
+  /// The condition of all connections.
   var condition: ProviderCondition {
     var condition = ProviderCondition()
-    for pool in (draining + [current] + (next.map { [$0] } ?? [])).flatMap(\.pools) {
+    condition.replacements = formerReplacements
+    for pool in all.flatMap(\.pools) {
       condition.connectingConnections += pool.connectionCounts.connecting
       condition.openConnections += pool.connectionCounts.open
+      condition.replacements.merge(pool.replacements, uniquingKeysWith: +)
     }
     condition.goAways = goAways
-    condition.replacements = replacements
     condition.hedged = hedgedCount
     let now = loop.now
     condition.unanswered = unanswered.time(now, isConnected: unconnectedSince == nil)
@@ -129,12 +133,6 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     condition.isWithoutToken = current.token.refusal != nil
     condition.refusedCredentials = nextRefusal
     return condition
-  }
-
-  private var replacements: [ConnectionReplacement: Int] {
-    (draining + [current] + (next.map { [$0] } ?? [])).flatMap(\.pools).reduce(into: formerReplacements) { sum, pool in
-      sum.merge(pool.replacements, uniquingKeysWith: +)
-    }
   }
 
   /// Refuses the given requests that still wait for a stream. Requests already sent get no hedge any more, and are not sent again.
@@ -154,7 +152,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     trialTimer?.cancel()
     hedgeTimer?.cancel()
     nextToken?.stop()
-    let all = draining + [current] + (next.map { [$0] } ?? [])
+    let all = all
     var open = all.count
     for connections in all {
       connections.shutDown(by: deadline) { [self] in
@@ -169,7 +167,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   /// Ends the waits of all pools before their next connection.
   func retryConnections() {
-    for pool in ([current] + (next.map { [$0] } ?? [])).flatMap(\.pools) { pool.retry() }
+    for pool in all.flatMap(\.pools) { pool.retry() }
     report?(.renewed)
   }
 

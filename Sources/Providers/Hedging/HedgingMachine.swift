@@ -32,8 +32,7 @@ struct HedgingMachine {
 
   private let settings: HedgingSettings
   private var latency = RecentLatency()
-  private var line: [Candidate] = []
-  private var lineStart = 0
+  private var line = WaitingLine<Candidate>()
   private var nextNumber = 0
   /// Grows by `percentMax` with each push and shrinks by `price` with each hedge.
   private var credit = 0
@@ -88,20 +87,18 @@ struct HedgingMachine {
   ///
   /// - Parameter isWaiting: whether a candidate is still unanswered and may be hedged.
   mutating func next(_ now: Instant, isWaiting: (Candidate) -> Bool) -> Candidate? {
-    while lineStart < line.count, !isWaiting(line[lineStart]) { dropFirst() }
-    guard lineStart < line.count else {
+    while let candidate = line.first, !isWaiting(candidate) { _ = line.popFirst() }
+    guard let candidate = line.first else {
       due = .distantFuture
       return nil
     }
-    let candidate = line[lineStart]
     due = max(candidate.sentAt + delay, pausedUntil)
     guard due <= now else { return nil }
     guard spend(now) else {
       due = now + Self.retryTime
       return nil
     }
-    dropFirst()
-    return candidate
+    return line.popFirst()
   }
 
   private mutating func spend(_ now: Instant) -> Bool {
@@ -118,16 +115,5 @@ struct HedgingMachine {
     if lone == settings.loneMax { loneSince = now }
     lone -= 1
     return true
-  }
-
-  private mutating func dropFirst() {
-    lineStart += 1
-    if lineStart == line.count {
-      line.removeAll(keepingCapacity: true)
-      lineStart = 0
-    } else if lineStart >= 1_024, lineStart * 2 > line.count {
-      line.removeFirst(lineStart)
-      lineStart = 0
-    }
   }
 }
