@@ -50,6 +50,10 @@ class Row:
     bad_tokens: int = 1
     has_ill_replica: bool = False
     """A second replica sends APNs' pushes to another listener: rules for the environment sandbox are its path."""
+    once: dict[str, object] | None = None
+    """How the first replica's path fails at the first push to each token of the lone calls."""
+    paths: Sequence[Sequence[dict[str, object]]] = ()
+    """The rules for the paths of further replicas, each of which has simulated providers of its own."""
     away: tuple[float, float] | None = None
     """From when to when nobody can ring, in seconds since the first call."""
     has_hole: bool = False
@@ -68,6 +72,10 @@ def path(**rule: object) -> list[dict[str, object]]:
     return [{"provider": "apns", "environment": "sandbox", **rule}]
 
 
+def asks_to_wait(provider: str, reason: str) -> list[dict[str, object]]:
+    return [{"provider": provider, "reason": reason, "retry_after": 60}]
+
+
 ROWS = (
     Row("all is well", "", has_ill_replica=True, calls=20),
     Row("one of two paths answers PINGs only", "16 of 40 lost", path(action="deafen"), has_ill_replica=True),
@@ -77,6 +85,23 @@ ROWS = (
     Row("one of two paths closes the connection", "4 to 6 of 40 lost", path(action="close"), has_ill_replica=True),
     Row("one of two paths answers with HTML", "", path(action="html"), has_ill_replica=True),
     Row("one of two replicas has a wrong key", "3 of 80 lost", path(reason="InvalidProviderToken"), has_ill_replica=True),
+    Row("one path: 503, Retry-After 60 s; the other: one 500 a token", "5 of 8 lost", calls=8, every=3,
+        once={"reason": "InternalServerError"}, paths=[asks_to_wait("apns", "ServiceUnavailable")]),
+    Row("one path: 503, Retry-After 60 s; the other closes once a token", "3 of 8 lost", calls=8, every=3,
+        once={"action": "close"}, paths=[asks_to_wait("apns", "ServiceUnavailable")]),
+    Row("one path: 429, Retry-After 60 s; the other: one 500 a token", "7 of 8 lost", calls=8, every=3,
+        once={"reason": "InternalServerError"}, paths=[asks_to_wait("apns", "TooManyRequests")]),
+    Row("FCM: one path UNAVAILABLE, Retry-After 60 s; the other: one INTERNAL a token", "3 of 8 lost", provider="fcm", calls=8, every=3,
+        head="good", once={"reason": "INTERNAL"}, paths=[asks_to_wait("fcm", "UNAVAILABLE")]),
+    *(Row(f"{name}: of three paths, one never answers, one asks to wait 60 s, one fails once a token", "7 of 12 lost", provider=provider,
+          calls=12, every=3, head=head, once={"reason": once},
+          paths=[[{"provider": provider, "action": "hang"}], asks_to_wait(provider, wait)])
+      for name, provider, head, once, wait in [("APNs", "apns", "a0", "InternalServerError", "ServiceUnavailable"),
+                                               ("FCM", "fcm", "good", "INTERNAL", "UNAVAILABLE")]),
+    Row("one path refuses some tokens; the other: 503 twelve times", "8 of 8 lost", [
+        {"provider": "apns", "token_prefix": "a0", "status": 403, "reason": "BadEnvironmentKeyInToken"},
+    ], calls=8, every=3, bad_head="bb", bad_every=0.3, bad_tokens=100, late=20,
+        paths=[[{"provider": "apns", "token_prefix": "a0", "status": 503, "reason": "ServiceUnavailable", "count": 12}]]),
     Row("APNs answers after 5 s", "47 of 60 late", [{"provider": "apns", "delay_ms": 5000}], calls=60, every=0.5, slow=5,
         # A new connection has one stream until its first answer, so the calls of the first five seconds share six.
         late_max=8),
@@ -113,7 +138,7 @@ class Trial:
         self.url = f"postgres://push@127.0.0.1:{server.port}/{self.database}"
         self.gateways: list[Gateway] = []
         self.proxies: list[Proxy] = []
-        self.simulators: Simulators | None = None
+        self.simulators: list[Simulators] = []
         self.connection: Connection | None = None
         self._tokens = 0
 
@@ -123,8 +148,8 @@ class Trial:
     async def __aexit__(self, *_: object) -> None:
         for gateway in self.gateways:
             await asyncio.to_thread(gateway.kill)
-        if self.simulators is not None:
-            await asyncio.to_thread(self.simulators.stop)
+        for simulators in self.simulators:
+            await asyncio.to_thread(simulators.stop)
         for proxy in self.proxies:
             await proxy.stop()
         if self.connection is not None:
@@ -136,14 +161,23 @@ class Trial:
         admin.close()
         await asyncio.to_thread(migrate, self.binary, self.url)
         self.connection = await Connection.open(self.server.port, self.database)
-        self.simulators = await asyncio.to_thread(Simulators, self.binary, self.directory, list(self.row.rules))
-        config = self.simulators.config.read_text()
-        if self.row.has_hole:
-            config = await self._through_proxy(config, r"production_url: https://127.0.0.1:(\d+)")
-        await self._gateway(config)
+        first = self.row.rules if self.row.once is None else [
+            {"provider": self.row.provider, "token_prefix": self._token(self.row.head, number), "count": 1, **self.row.once}
+            for number in range(self.row.calls)]
+        for number, rules in enumerate([first, *self.row.paths]):
+            directory = self.directory / f"path-{number}"
+            directory.mkdir(parents=True)
+            simulators = await asyncio.to_thread(Simulators, self.binary, directory, list(rules))
+            self.simulators.append(simulators)
+            if self.row.has_hole:
+                config = await self._through_proxy(simulators.config.read_text(), r"production_url: https://127.0.0.1:(\d+)")
+                simulators.config.write_text(config)
+            await self._gateway(simulators)
         if self.row.has_ill_replica:
+            config = simulators.config.read_text()
             sandbox = re.findall(r"sandbox_url: (\S+)", config)[0]
-            await self._gateway(re.sub(r"production_url: \S+", f"production_url: {sandbox}", config))
+            simulators.config.write_text(re.sub(r"production_url: \S+", f"production_url: {sandbox}", config))
+            await self._gateway(simulators)
 
     async def _through_proxy(self, text: str, pattern: str) -> str:
         port = re.findall(pattern, text)[0]
@@ -152,10 +186,8 @@ class Trial:
         self.proxies.append(proxy)
         return re.sub(pattern, lambda found: found[0].replace(port, str(proxy.port)), text)
 
-    async def _gateway(self, config: str) -> None:
-        assert self.simulators is not None
-        self.simulators.config.write_text(config)
-        gateway = Gateway(len(self.gateways), self.binary, self.simulators, self.directory, url=self.url)
+    async def _gateway(self, simulators: Simulators) -> None:
+        gateway = Gateway(len(self.gateways), self.binary, simulators, self.directory, url=self.url)
         gateway.start()
         self.gateways.append(gateway)
         assert self.connection is not None
@@ -207,11 +239,11 @@ class Trial:
             self.proxies[0].mode = Mode.HOLE
             await asyncio.sleep(begun + self.row.away[1] - time.monotonic())
             self.proxies[0].mode = Mode.PASS
-        if self.row.foreign_key_at is not None and self.simulators is not None:
+        if self.row.foreign_key_at is not None:
             await asyncio.sleep(self.row.foreign_key_at)
             key = subprocess.run(["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1"],
                                  check=True, capture_output=True).stdout
-            file = pathlib.Path(re.findall(r'\n +key_file: "(.*)"', self.simulators.config.read_text())[0])
+            file = pathlib.Path(re.findall(r'\n +key_file: "(.*)"', self.simulators[0].config.read_text())[0])
             file.write_bytes(key)
 
     async def _call_bad(self, begun: float) -> None:
@@ -229,9 +261,12 @@ class Trial:
             await self._enqueue(f"lone-{number}", self.row.head, number)
             await asyncio.sleep(max(0, begun + (number + 1) * self.row.every - time.monotonic()))
 
+    def _token(self, head: str, number: int) -> str:
+        return TOKENS[self.row.provider].format(head=head, number=number, rest=64 - len(head))
+
     async def _enqueue(self, call: str, head: str, number: int) -> None:
         connection = await Connection.open(self.server.port, self.database)
-        token = TOKENS[self.row.provider].format(head=head, number=number, rest=64 - len(head))
+        token = self._token(head, number)
         payload = json.dumps({"callId": call, "from": "doorman"})
         recipients = json.dumps([{"userId": call, MEMBERS[self.row.provider]: token}])
         await connection.query("select push.enqueue_call($1::jsonb, $2::jsonb, $3, $4::int)", payload, recipients, APP, str(RING_SECONDS))
