@@ -245,6 +245,31 @@ import Testing
     }
   }
 
+  @Test(
+    "where APNs' other environment says nothing of a token, its ring is handed on, and a message is dead",
+    arguments: [
+      PushOutcome.unavailable(reason: "HTTP503", after: nil), .unknown(reason: "TimedOut"), .expired,
+      .throttled(reason: "TooManyRequests", after: nil, isLaneWide: false), .unauthorized(reason: "HTTP403"),
+    ])
+  func otherEnvironmentIsIll(_ outcome: PushOutcome) throws {
+    var rig = try MachineRig.open(provider: .apns)
+    rig.answersLookUps = true
+    try rig.bring([rig.delivery(1), rig.delivery(2, kind: .missedCall)])
+    rig.answer(rig.sends(), .tokenInvalid(reason: "BadDeviceToken", since: nil))
+    let requests = rig.sends()
+    #expect(requests.map(\.environment) == [.sandbox, .sandbox])
+    rig.answer(requests, outcome)
+    rig.pass(.milliseconds(5))
+    // A key that the other environment refuses is refused there for good.
+    let isOver = outcome == .unauthorized(reason: "HTTP403")
+    let parked = Self.handedOn(&rig)
+    #expect(parked.map(\.lease.outboxID) == (isOver ? [] : [1]))
+    #expect(parked.allSatisfy { $0.isHandedOn && $0.attempts == 1 && $0.failures.map(\.reason) == ["BadDeviceToken"] })
+    let settled = rig.settlements().flatMap(\.settlements)
+    #expect(settled.count == (isOver ? 2 : 1) && settled.allSatisfy { $0.outcome == .dead })
+    #expect(rig.take { if case .write(_, .invalidate) = $0 { true } else { nil } }.isEmpty)
+  }
+
   @Test("a token that came with a call in the wrong environment costs one request more, once")
   func home() throws {
     var rig = try MachineRig.open(provider: .apns)

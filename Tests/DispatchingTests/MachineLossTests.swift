@@ -1,5 +1,5 @@
 // Tests of a push whose provider closes the connection while others are answered, and of a network that loses
-// everything.
+// everything. No ring ends by that: another gateway may be able to ring it.
 
 import Providers
 import Queue
@@ -76,17 +76,17 @@ import Testing
     return story
   }
 
-  @Test("a ring that loses its connection five times, while others are answered, is dead")
+  @Test("a ring that loses its connection five times, while others are answered, comes back every five seconds")
   func atFault() throws {
     var story = try Self.story(1...1)
     for next in Int64(2)...60 {
       story.enqueue(story.rig.delivery(next))
       story.run(.milliseconds(500)) { id, _ in id == 1 ? Self.lost : .accepted(messageID: nil) }
     }
-    let poisoned = try #require(story.settled[1])
-    #expect(poisoned.outcome == .dead)
-    #expect(poisoned.reason == "ConnectionLost")
-    #expect(story.tries[1]?.count == 5)
+    #expect(story.settled[1] == nil)
+    let tries = try #require(story.tries[1])
+    try #require(tries.count > 6)
+    for (one, another) in zip(tries.dropFirst(4), tries.dropFirst(5)) { #expect(another - one >= .seconds(5)) }
     #expect(story.settled.values.count { $0.outcome == .delivered } == 59)
   }
 
@@ -103,8 +103,7 @@ import Testing
       if next == 3 { story.enqueue(story.rig.delivery(1, 1, token: token)) }
       story.run(.seconds(1)) { id, _ in id == 1 ? Self.lost : .accepted(messageID: nil) }
     }
-    #expect(try #require(story.settled[1]).outcome == .dead)
-    #expect(try #require(story.tries[1]?.count) - before < 5)
+    #expect(try #require(story.tries[1]?.count) - before < 9, "not once a second")
   }
 
   @Test("a ring that loses its connection while nothing is answered is tried until its deadline")

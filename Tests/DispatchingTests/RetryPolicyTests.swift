@@ -71,19 +71,21 @@ struct RetryPolicyTests {
   }
 
   @Test(
-    "what refuses our credentials for one token, and not for others, has three tries; otherwise as many as the time allows"
-  )
-  func unauthorized() {
-    for (isRing, attempts) in [(true, 2), (true, 3), (false, 2), (false, 3)] {
-      let decide = { (isOwnFailure: Bool) in
-        policy.disposition(
-          of: .unauthorized(reason: "HTTP403"), attempts: attempts, isRing: isRing, isOwnFailure: isOwnFailure,
-          deadline: now + .seconds(60), answeredAt: now, random: 0.5)
-      }
-      let isDead = { $0 == Disposition.settle(.dead, reason: "HTTP403") }
-      #expect(isDead(decide(true)) == (attempts == 3))
-      #expect(!isDead(decide(false)))
+    "what this way alone has shown of a token ends a message, and no ring: others may have it, this gateway after 5 s",
+    arguments: [PushOutcome.unauthorized(reason: "x"), .unknown(reason: PushOutcome.connectionLostReason)],
+    [1, 3, 9])
+  func ownFailure(_ outcome: PushOutcome, attempts: Int) {
+    func decide(isOwn: Bool, isRing: Bool) -> Disposition {
+      policy.disposition(
+        of: outcome, attempts: attempts, isAtFault: isOwn, isRing: isRing, isOwnFailure: isOwn,
+        deadline: now + .seconds(60), answeredAt: now, random: 0.5)
     }
+    let reason = outcome.failureReason ?? ""
+    #expect(decide(isOwn: true, isRing: true) == .handOn(reason: reason, after: policy.cap))
+    #expect(decide(isOwn: false, isRing: true) == .handOn(reason: reason, after: nil))
+    let dead = Disposition.settle(.dead, reason: reason)
+    #expect(decide(isOwn: true, isRing: false) == dead)
+    #expect(decide(isOwn: false, isRing: false) != dead, "the number of attempts ends nothing")
   }
 
   @Test("a throttled token has one more attempt; a throttled lane has as many as the time allows")
@@ -140,35 +142,14 @@ struct RetryPolicyTests {
     #expect(decide(.milliseconds(100)) == .settle(.expired, reason: outcome.failureReason))
   }
 
-  @Test("a ring of a dead token is dead, and one for which there are too many pushes is tried once more here")
-  func ofItsToken() {
-    func decide(_ outcome: PushOutcome) -> Disposition {
-      policy.disposition(
-        of: outcome, attempts: 1, isRing: true, deadline: now + .seconds(60), answeredAt: now, random: 0)
-    }
-    #expect(decide(.tokenInvalid(reason: "Unregistered", since: nil)) == .settle(.dead, reason: "Unregistered"))
-    #expect(
-      decide(.throttled(reason: "TooManyRequests", after: nil, isLaneWide: false))
-        == .retry(after: .zero, reason: "TooManyRequests", isCounted: true))
-  }
-
-  @Test("a ring for whose token there are too many pushes waits here; if that is long, or not enough, others try")
+  @Test("a ring for whose token there are too many pushes is handed on, however long it is to wait, or however often")
   func throttledToken() {
-    func decide(_ after: Nanoseconds?, attempts: Int, throttles: Int) -> Disposition {
-      policy.disposition(
-        of: .throttled(reason: "x", after: after, isLaneWide: false), attempts: attempts, throttles: throttles,
+    for (after, count) in [(nil, 1), (nil, 9), (.seconds(20), 3), (.seconds(90), 1)] as [(Nanoseconds?, Int)] {
+      let disposition = policy.disposition(
+        of: .throttled(reason: "x", after: after, isLaneWide: false), attempts: count, throttles: count,
         isRing: true, deadline: now + .seconds(60), answeredAt: now, random: 0)
+      #expect(disposition == .handOn(reason: "x", after: after))
     }
-    let long = Nanoseconds.seconds(20)
-    #expect(decide(long, attempts: 1, throttles: 1) == .handOn(reason: "x", after: long))
-    #expect(decide(long, attempts: 2, throttles: 1) == .handOn(reason: "x", after: long))
-    // Other tries may have failed for other reasons, and the wait may be longer than it rings: another gateway may ring it all the same.
-    #expect(decide(long, attempts: 3, throttles: 1) == .handOn(reason: "x", after: long))
-    #expect(decide(.seconds(90), attempts: 9, throttles: 1) == .handOn(reason: "x", after: .seconds(90)))
-    #expect(decide(nil, attempts: 1, throttles: 1) == .retry(after: .zero, reason: "x", isCounted: true))
-    #expect(decide(nil, attempts: 2, throttles: 2) == .handOn(reason: "x", after: policy.longestRest))
-    #expect(decide(nil, attempts: 4, throttles: 2) == .handOn(reason: "x", after: .milliseconds(1_600)))
-    #expect(decide(nil, attempts: 9, throttles: 2) == .handOn(reason: "x", after: policy.cap))
   }
 
   @Test(

@@ -139,7 +139,7 @@ import Testing
     #expect(suspects.environment(of: [0, 0]) == nil && suspects.environment(of: [1, 0])?.isProven == true)
   }
 
-  @Test func `failures of a token are its own from the second on before which others have worked`() {
+  @Test func `failures of a token say nothing of its lane from the second on before which others have worked`() {
     let now = Instant(nanoseconds: 0)
     var suspects = TokenSuspects()
     func areItsOwn() -> [Bool] {
@@ -149,6 +149,9 @@ import Testing
     suspects.didFail([1], now)
     suspects.didFail([1], now)
     #expect(areItsOwn() == [false, false], "nobody has worked: the provider may be ill")
+    suspects.didWork([2], now)
+    suspects.didFail([1], now)
+    #expect(areItsOwn() == [true, false], "not yet the token's own")
     suspects.didWork([2], now)
     suspects.didFail([1], now)
     #expect(areItsOwn() == [true, true])

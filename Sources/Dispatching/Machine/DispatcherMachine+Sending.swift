@@ -284,7 +284,7 @@ extension DispatcherMachine {
   /// What an answer means for its delivery; nil if APNs' other environment is asked first.
   ///
   /// APNs answers BadDeviceToken for a good token of the other environment, too. The token is dead only if both environments say so,
-  /// each for itself. If the other one says nothing of the token, because it is ill or silent, the push has failed, but the token stays
+  /// each for itself. If the other one says nothing of the token, because it is ill or silent, the token stays, and a ring is handed on
   /// (docs/protocols.md).
   private mutating func resolveEnvironment(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome?
   {
@@ -311,8 +311,11 @@ extension DispatcherMachine {
         .warning, "A token is registered for the wrong APNs environment; the push went to the other one",
         Logger.Metadata(delivery, lanes[entry.lane].name))
       return result.outcome
-    case .rejected, .throttled, .unavailable, .unauthorized, .unknown, .expired:
-      return .rejected(reason: Self.badDeviceToken)
+    case .throttled, .unavailable, .unknown, .expired:
+      // Another gateway may reach that environment, or this one later.
+      if entry.isRing { return .deferred(reason: Self.badDeviceToken, after: settings.policy.cap) }
+      fallthrough
+    case .rejected, .unauthorized: return .rejected(reason: Self.badDeviceToken)
     }
   }
 

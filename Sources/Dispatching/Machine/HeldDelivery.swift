@@ -144,12 +144,12 @@ final class HeldDelivery {
     }
   }
 
-  /// Whether it has waited too long for an answer, or for its turn. What its token gets too many of waits as long as the provider says.
+  /// Whether it has waited too long for an answer, or for its turn.
   func isOverdue(_ now: Instant) -> Bool {
     guard let rescueAt, rescueAt <= now else { return false }
     switch stage {
     case .sent(.open): return !asksOther
-    case .waiting(.time): return throttles == 0
+    case .waiting(.time): return true
     default: return false
     }
   }

@@ -1,5 +1,9 @@
 // What to do about an outcome. Pure: outcome, attempts, time left and a random number in; a disposition out.
 //
+// A ring ends when it is accepted, when the provider says that its token is dead or its content wrong, or when its time is over. It does not
+// end by the number of its attempts, because others were made over other ways to the provider, nor by what this way alone has shown of
+// its token. Another gateway may be able to ring it, so it is handed on.
+//
 // Waits double from `base`, with full jitter, so that deliveries that failed together are not retried together. A retry happens
 // only if its wait and a typical round trip end before the deadline: a late ring is worse than none.
 
@@ -70,12 +74,12 @@ public struct RetryPolicy: Sendable {
   }
 
   /// - Parameters:
-  ///   - attempts: number of attempts so far, including the one just answered.
+  ///   - attempts: number of attempts so far, by all gateways, including the one just answered. Only waits follow from it.
   ///   - throttles: how often the provider answered that this token gets too many pushes, including this time.
   ///   - isAtFault: whether the provider closes connections because of it (`TokenSuspects`).
   ///   - isRepeatable: whether it is sent again when it is unknown whether it arrived.
   ///   - isRing: whether it is handed on rather than tried again here.
-  ///   - isOwnFailure: whether the failure is the token's own (`TokenSuspects`).
+  ///   - isOwnFailure: whether this way to the provider fails again and again, for this token alone (`TokenSuspects`).
   ///   - answeredAt: when the outcome became known.
   ///   - random: a uniform random number in 0..<1 for the jitter. Called only if there is a wait.
   func disposition(
@@ -96,25 +100,19 @@ public struct RetryPolicy: Sendable {
       return handOn(reason, after, isCounted: false, deadline, now)
     case .deferred(let reason, let after):
       return again(after: after, reason, isCounted: false, deadline, now)
-    case .throttled(let reason, let after, isLaneWide: false)
-    where isRing && (throttles > 1 || after ?? .zero > longestInMemory):
-      // It may be true only of this way to the provider. When it is true of all, all wait (`push.park`).
-      return handOn(reason, max(after ?? longestRest, longestWait(afterAttempts: attempts)), deadline, now)
-    case .throttled(let reason, _, isLaneWide: false) where throttles > 1:
-      // Another wait would not help. The user's next channel is tried.
-      return .settle(.dead, reason: reason)
-    case .unknown(PushOutcome.connectionLostReason) where isAtFault && (!isRing || attempts > 2):
-      // Each further try would cost other deliveries another connection. The user's next channel is tried. What is remembered is of this
-      // way to the provider alone, so others have tried a ring, too.
-      return .settle(.dead, reason: PushOutcome.connectionLostReason)
-    case .unauthorized(let reason) where isOwnFailure && attempts > 2:
-      // The provider accepts our credentials for others. The user's next channel is tried.
-      return .settle(.dead, reason: reason)
+    case .unauthorized(let reason) where isOwnFailure,
+      .unknown(let reason) where isAtFault && reason == PushOutcome.connectionLostReason:
+      // The provider works for others. Each further try would be refused, too, or would cost them a connection.
+      return isRing ? handOn(reason, cap, deadline, now) : .settle(.dead, reason: reason)
+    case .throttled(let reason, let after, isLaneWide: false) where isRing: return handOn(reason, after, deadline, now)
     case .unavailable(let reason, let after) where isRing: return handOn(reason, after, deadline, now)
     case .throttled(let reason, _, isLaneWide: true) where isRing, .unauthorized(let reason) where isRing,
       .unknown(let reason) where isRing:
       // The lane of this gateway pauses. Gateways that had the ring before need not wait as long.
       return handOn(reason, nil, deadline, now)
+    case .throttled(let reason, _, isLaneWide: false) where throttles > 1:
+      // Another wait would not help. The user's next channel is tried.
+      return .settle(.dead, reason: reason)
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
       let wait = jittered(attempts, random())
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)

@@ -4,15 +4,16 @@
 //
 //   a push fails                                      its token is noted; the lane's circuit hears of it (`LaneCircuit`)
 //   once more, and others have worked between         the token's failures say nothing about its lane any more
-//   … and the provider refuses our credentials to it  the push is dead after three tries
+//   a third time                                      refused credentials are its own
 //   a connection is lost with a push on it            counted for its token
 //   twice                                             a suspect: sent in turns, those that have had fewer first, of these rings first
-//   five times, others answered between each          the provider closes connections because of it: the push is dead
+//   five times, others answered between each          the provider closes connections because of it
 //   it works                                          its failures are forgotten; any answer forgets its losses
 //
-// If other requests are not answered between the losses, or if more of them are lost than answered, the network or the provider is at
-// fault, and every delivery is tried until its deadline. What is known belongs to the token, because a ring that failed goes back to
-// the outbox, and because the next ring to the same phone may fail, too.
+// What is the token's own ends a push that people see. A ring it keeps from this gateway for a while, because all this is known of one
+// way to the provider alone. If other requests are not answered between the losses, or if more of them are lost than answered, the network
+// or the provider is at fault, and every delivery is tried until its deadline. What is known belongs to the token, because a ring that
+// failed goes back to the outbox, and because the next ring to the same phone may fail, too.
 
 internal import PushModel
 internal import Runtime
@@ -77,8 +78,8 @@ struct TokenSuspects {
 
     /// Whether they say nothing about the lane any more.
     var areItsOwn: Bool { countAgainst >= 2 }
-    /// Whether others have worked just before the last one, too.
-    var isLastItsOwn: Bool { areItsOwn && isLastAgainst }
+    /// Whether the last one, too, shows that it is the token and not the provider, and not for the first or second time.
+    var isLastItsOwn: Bool { countAgainst >= 3 && isLastAgainst }
   }
 
   /// What is known of the environment of a token. A backend that gives the token with each call may name a wrong one each time.

@@ -23,8 +23,13 @@ enum PathIllness {
   case rationing
   /// Requests arrive, and their answers come late.
   case slow
+  /// Our credentials are refused for every second token, and accepted for the others.
+  case refusingSome
+  /// The connection is lost with a push to every second token.
+  case closingSome
 
   static func choices(_ seed: UInt64) -> [PathIllness] {
+    if Paths.areChoosy(seed) { return [.refusingSome, .refusingSome, .closingSome, .postponing, .ill] }
     if Paths.areMixed(seed) { return [.postponing, .postponing, .rationing, .ill] }
     return Paths.areSlow(seed) ? [.slow, .slow, .slow, .silent] : [.silent, .closing, .refusing, .ill, .throttling]
   }
@@ -36,6 +41,8 @@ struct Paths {
   static let pause = Nanoseconds.seconds(4)
   /// How long it does not want to see a push.
   static let longPause = Nanoseconds.seconds(60)
+  /// How long a replica does not send to a token again for which alone its path fails, at most.
+  static let rest = Nanoseconds.seconds(5)
   private static let passing: [PathIllness] = [.ill, .closing]
 
   struct Path: Hashable {
@@ -69,6 +76,9 @@ struct Paths {
   /// Whether ill paths ask for long waits, and those that work fail once at some tokens.
   static func areMixed(_ seed: UInt64) -> Bool { seed % 16 == 8 }
 
+  /// Whether some of these fail for every second token, and work for the others.
+  static func areChoosy(_ seed: UInt64) -> Bool { seed % 64 == 40 }
+
   init(_ seed: UInt64, replicas: Int, lanes: Int, until end: VirtualTime) {
     self.replicas = replicas
     // Draws of their own, so that other seeds stay as they are.
@@ -89,9 +99,14 @@ struct Paths {
     }
   }
 
-  /// What is wrong now; nil if nothing is.
-  func illness(of path: Path, at now: VirtualTime) -> PathIllness? {
-    spans[path]?.first { $0.from <= now && now < $0.until }?.illness
+  /// What is wrong now for a token; nil if nothing is.
+  func illness(of path: Path, for token: [UInt8], at now: VirtualTime) -> PathIllness? {
+    let isChosen = token.reduce(0, ^) & 1 == 1
+    return switch spans[path]?.first(where: { $0.from <= now && now < $0.until })?.illness {
+    case .refusingSome?: isChosen ? .refusing : nil
+    case .closingSome?: isChosen ? .closing : nil
+    case let illness: illness
+    }
   }
 
   /// What happens to a push on its way over a path that works.
@@ -115,6 +130,7 @@ struct Paths {
           switch span.illness {
           case .throttling: Self.pause
           case .postponing, .rationing: Self.longPause
+          case .refusingSome, .closingSome: Self.rest
           default: .zero
           }
         let until = span.until + wait.count

@@ -69,6 +69,11 @@ final class Checker {
     if end.outcome == .delivered || end.outcome == .deliveredLate, !isAccepted {
       world.violate("A delivery that is recorded as delivered was accepted by its provider.", end.key.story)
     }
+    if end.kind == PushKind.invite.rawValue, end.outcome == .dead,
+      Paths.areIll(world.seed) || BadTokens.exist(world.seed)
+    {
+      world.violate("A ring is dead only if the provider says so of its token.", end.key.story)
+    }
     // A gateway may know of an end that the fail-over has lost.
     let hasFailedOver = world.now - lastFailOver < 20_000_000_000
     if end.kind == PushKind.invite.rawValue, end.outcome == .void, !hasFailedOver,

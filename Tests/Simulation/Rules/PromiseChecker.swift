@@ -85,8 +85,8 @@ final class PromiseChecker {
         world.violate("Replicas do not pass a ring to and fro: it is sent at most ten times in a second.", key.story)
       }
     }
-    // A path that asks for a pause gets one. One that is slow has shown nothing yet, nor one that speaks of a token.
-    if let illness, illness != .throttling, illness != .rationing, illness != .slow {
+    // A path that asks for a pause gets one. One that is slow has shown nothing yet, nor one that fails for some tokens or speaks of one.
+    if let illness, illness != .throttling, illness != .rationing, illness != .slow, !Paths.areChoosy(world.seed) {
       worked[path] = nil
       noteFailure(Array(request.token), over: path, isSilent: illness == .silent, isNew: isNew)
     } else {

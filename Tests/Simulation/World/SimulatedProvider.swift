@@ -91,7 +91,7 @@ final class SimulatedProvider {
     world.checker.willLeave(request, life)
     let path = Paths.Path(replica: life.replica.index, lane: index)
     let illness =
-      world.paths.illness(of: path, at: world.now)
+      world.paths.illness(of: path, for: Array(request.token), at: world.now)
       ?? (world.hasFaults ? world.paths.passingFailure(of: Array(request.token), over: path) : nil)
     world.promises.willLeave(request, over: path, illness)
     if let illness, illness != .slow { return suffer(illness, number, now) }
@@ -123,8 +123,8 @@ final class SimulatedProvider {
     let (outcome, status): (PushOutcome, UInt16) =
       switch illness {
       case .silent, .slow: (.unknown(reason: "TimedOut"), 0)
-      case .closing: (.unknown(reason: PushOutcome.connectionLostReason), 0)
-      case .refusing: (.unauthorized(reason: "InvalidProviderToken"), 403)
+      case .closing, .closingSome: (.unknown(reason: PushOutcome.connectionLostReason), 0)
+      case .refusing, .refusingSome: (.unauthorized(reason: "InvalidProviderToken"), 403)
       case .ill: (.unavailable(reason: "HTTP502", after: nil), 502)
       case .postponing: (.unavailable(reason: "ServiceUnavailable", after: Paths.longPause), 503)
       case .rationing: (.throttled(reason: "TooManyRequests", after: Paths.longPause, isLaneWide: false), 429)
