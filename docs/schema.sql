@@ -681,14 +681,11 @@ declare
   v_fault text;
 begin
   new.environment := case new.environment when 'development' then 'sandbox' else coalesce(new.environment, 'production') end;
-  if new.provider = 'webpush' then
-    -- The browser's PushSubscription becomes one text, which the unique index can compare.
-    new.token := coalesce(push.webpush_token(new.token), new.token);
-    new.platform := coalesce(new.platform, 'web');
-  elsif new.provider = 'apns' and new.token <> upper(new.token) then
-    -- One in both capitals and small letters would not be found (push.token_digests).
-    new.token := lower(new.token);
-  end if;
+  -- A browser's PushSubscription becomes one text, which the unique index can compare.
+  new.token := coalesce(push.channel_token(new.provider, new.token), new.token);
+  new.platform := coalesce(new.platform, case new.provider when 'webpush' then 'web' end);
+  -- One of APNs in both capitals and small letters would not be found (push.token_digests).
+  new.token := case new.token when upper(new.token) then new.token else push.token_key(new.provider, new.token) end;
   v_fault := push.device_fault(new.user_id, new.app, new.provider, new.token, new.environment, new.platform, new.locale, v_is_served);
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, schema = 'push', table = 'devices',
@@ -3388,8 +3385,9 @@ begin
     where r.token is not null
     order by l.app, l.provider, push.token_key(l.provider, r.token), r.since desc nulls first
   ), known as materialized (
-    -- As it was registered.
-    select s.app, s.provider, coalesce(d.token, s.token) as token, s.since, s.reason, s.is_held, d.tid, d.user_id
+    -- As it was registered. Without a device: in capitals or in small letters, in which push.deaths_of finds it.
+    select s.app, s.provider, coalesce(d.token, case s.token when upper(s.token) then s.token else push.token_key(s.provider, s.token) end) as token,
+      s.since, s.reason, s.is_held, d.tid, d.user_id
     from said s left join lateral push.devices_with(s.app, s.provider, s.token) d on true
   ), quarantined as (
     -- Without a time from the provider, the token is dead from now on: a registration during the hold is later and keeps it
@@ -3786,7 +3784,8 @@ begin
   if p_call.declined ? v_user then
     p_call.declined := push.mask_user(p_call.declined #- array[v_user, 'device'], v_user);
   end if;
-  if p_call.answered_by = v_user or hashtextextended(p_call.answered_device, 0) = any (p_erasure.token_hashes) then
+  if p_call.answered_by = v_user or exists (select from unnest(p_erasure.token_hashes) h(hash)
+    where h.hash in (hashtextextended(p_call.answered_device, 0), hashtextextended(lower(p_call.answered_device), 0))) then
     p_call.answered_device := null;
   end if;
   p_call.answered_by := case p_call.answered_by when v_user then '[erased]' else p_call.answered_by end;

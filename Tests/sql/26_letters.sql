@@ -1,6 +1,7 @@
 -- An APNs token in capitals and in small letters is one token. Tables keep the text that the backend gave.
 create function pg_temp.small(p_end text) returns text language sql as $$ select lpad(p_end, 64, 'eec0ff') $$;
 create function pg_temp.big(p_end text) returns text language sql as $$ select upper(pg_temp.small(p_end)) $$;
+create function pg_temp.mixed(p_end text) returns text language sql as $$ select overlay(pg_temp.small(p_end) placing 'E' from 1) $$;
 create function pg_temp.voip(p_user text, p_token text) returns jsonb language sql as $$
   select jsonb_build_object('userId', p_user, 'voipPushToken', p_token) $$;
 create function pg_temp.devices(p_end text) returns text language sql as $$
@@ -35,11 +36,15 @@ insert into push.devices (user_id, provider, token) values ('eve', 'apns', pg_te
 select test.equal('by an INSERT, too', pg_temp.devices('a1'), 'eve:EEA1');
 insert into push.devices (user_id, provider, token) values ('eve', 'apns', pg_temp.big('a2')), ('fay', 'apns', pg_temp.small('a2'));
 select test.equal('of two in one statement the last counts', pg_temp.devices('a2'), 'fay:eea2');
-insert into push.devices (user_id, provider, token) values ('mix', 'apns', overlay(pg_temp.small('a3') placing 'E' from 1));
+insert into push.devices (user_id, provider, token) values ('mix', 'apns', pg_temp.mixed('a3'));
 select test.equal('a token in both capitals and small letters is stored in small letters', (select d.token from push.devices d where d.user_id =
   'mix'),
   pg_temp.small('a3'));
 select test.equal('and is found in capitals', push.drop_device('default', 'apns', pg_temp.big('a3')), true);
+select push.register_device('nsd', 'default', 'apns', format('<%s %s>', left(pg_temp.mixed('a4'), 32), right(pg_temp.mixed('a4'), 32))) \g /dev/null
+select test.equal('a token is registered as a phone prints it', pg_temp.devices('a4'), 'nsd:eea4');
+insert into push.devices (user_id, provider, token) values ('nsd', 'apns', '<' || pg_temp.big('a4') || '>');
+select test.equal('also by an INSERT', pg_temp.devices('a4'), 'nsd:EEA4');
 insert into push.devices (user_id, provider, token) values ('gus', 'fcm', 'fcm-token-aAbBcC-0123456789:x'), ('gus', 'fcm',
   'fcm-token-AABBCC-0123456789:x');
 select test.equal('tokens of others differ by their letters', (select count(*) from push.devices where user_id = 'gus'), 2::bigint);
@@ -148,6 +153,9 @@ select pg_temp.dead(pg_temp.small('f3')), pg_temp.dead(pg_temp.big('f3')) \g /de
 select test.equal('a token without a device may be dead twice', test.fan_out(jsonb_build_array(pg_temp.voip('x', pg_temp.big('f3')))), null);
 select test.equal('also as an alert', (select count(*) from push.phones_of('default', false, null, '{}', jsonb_build_object('userId', 'x',
   'apnsToken', pg_temp.big('f3')))), 0::bigint);
+select pg_temp.dead(pg_temp.mixed('f5')) \g /dev/null
+select test.equal('one in both capitals and small letters is dead in either', test.fan_out(jsonb_build_array(pg_temp.voip('x', pg_temp.big('f5')),
+  pg_temp.voip('y', pg_temp.small('f5')), pg_temp.voip('z', pg_temp.mixed('f5')))), null);
 insert into push.devices (user_id, provider, token) values ('kim', 'apns', pg_temp.big('f4'));
 select push.correct_environment(array_agg(l.id), array_agg(pg_temp.small('f4')), '{1}') from push.lane l where l.app = 'default' and l.provider =
   'apns'
@@ -173,3 +181,8 @@ select push.answer_call('erase-2', 'somebody', device => pg_temp.big('98')), tes
 select push.erase_user('leaves', 'default') \g /dev/null
 select test.equal('and no text of the token stays', (select count(*) from push.token_invalidations x where lower(x.token) = pg_temp.small('98'))
   || ' ' || (select o.answered_device is null from push.outbox o where o.call_id = 'erase-2'), '0 true');
+select push.enqueue_call('{"callId": "erase-3", "from": "x"}', jsonb_build_array(pg_temp.voip('parts', pg_temp.big('96')))) \g /dev/null
+select pg_temp.ring(:g, 6), push.answer_call('erase-3', 'somebody', device => pg_temp.mixed('96')), test.follow() \g /dev/null
+select push.erase_user('parts', 'default') \g /dev/null
+select test.equal('nor where it was given in both capitals and small letters', (select o.answered_device from push.outbox o
+  where o.call_id = 'erase-3'), null);

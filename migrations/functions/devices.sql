@@ -30,14 +30,11 @@ declare
   v_fault text;
 begin
   new.environment := case new.environment when 'development' then 'sandbox' else coalesce(new.environment, 'production') end;
-  if new.provider = 'webpush' then
-    -- The browser's PushSubscription becomes one text, which the unique index can compare.
-    new.token := coalesce(push.webpush_token(new.token), new.token);
-    new.platform := coalesce(new.platform, 'web');
-  elsif new.provider = 'apns' and new.token <> upper(new.token) then
-    -- One in both capitals and small letters would not be found (push.token_digests).
-    new.token := lower(new.token);
-  end if;
+  -- A browser's PushSubscription becomes one text, which the unique index can compare.
+  new.token := coalesce(push.channel_token(new.provider, new.token), new.token);
+  new.platform := coalesce(new.platform, case new.provider when 'webpush' then 'web' end);
+  -- One of APNs in both capitals and small letters would not be found (push.token_digests).
+  new.token := case new.token when upper(new.token) then new.token else push.token_key(new.provider, new.token) end;
   v_fault := push.device_fault(new.user_id, new.app, new.provider, new.token, new.environment, new.platform, new.locale, v_is_served);
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault, schema = 'push', table = 'devices',

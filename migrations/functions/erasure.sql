@@ -128,7 +128,8 @@ begin
   if p_call.declined ? v_user then
     p_call.declined := push.mask_user(p_call.declined #- array[v_user, 'device'], v_user);
   end if;
-  if p_call.answered_by = v_user or hashtextextended(p_call.answered_device, 0) = any (p_erasure.token_hashes) then
+  if p_call.answered_by = v_user or exists (select from unnest(p_erasure.token_hashes) h(hash)
+    where h.hash in (hashtextextended(p_call.answered_device, 0), hashtextextended(lower(p_call.answered_device), 0))) then
     p_call.answered_device := null;
   end if;
   p_call.answered_by := case p_call.answered_by when v_user then '[erased]' else p_call.answered_by end;

@@ -34,8 +34,9 @@ begin
     where r.token is not null
     order by l.app, l.provider, push.token_key(l.provider, r.token), r.since desc nulls first
   ), known as materialized (
-    -- As it was registered.
-    select s.app, s.provider, coalesce(d.token, s.token) as token, s.since, s.reason, s.is_held, d.tid, d.user_id
+    -- As it was registered. Without a device: in capitals or in small letters, in which push.deaths_of finds it.
+    select s.app, s.provider, coalesce(d.token, case s.token when upper(s.token) then s.token else push.token_key(s.provider, s.token) end) as token,
+      s.since, s.reason, s.is_held, d.tid, d.user_id
     from said s left join lateral push.devices_with(s.app, s.provider, s.token) d on true
   ), quarantined as (
     -- Without a time from the provider, the token is dead from now on: a registration during the hold is later and keeps it
