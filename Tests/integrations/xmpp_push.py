@@ -22,6 +22,7 @@ NODE_SECRETS = ("0f" * 24, "1e" * 24)
 WORDS = "the-words-of-a-message"
 USERS = ("romeo", "juliet", "nurse", "paris", "tybalt", "benvolio")
 DATA = "{jabber:x:data}"
+COMMANDS = "http://jabber.org/protocol/commands"
 EVERY_SERVER = os.environ.get("XMPP_IN_EVERY_SERVER") == "1"
 
 
@@ -305,6 +306,12 @@ class Scene:
         answer = self.romeo.ask("<query xmlns='http://jabber.org/protocol/disco#info'/>", to=SERVICE, kind="get")
         self.equal("it is found as a push service", [
             (e.get("category"), e.get("type")) for e in answer.iter() if e.tag.endswith("identity")], [("pubsub", "push")])
+        self.equal("a client finds its commands", {
+            e.get("node") for e in self.romeo.ask(f"<query xmlns='http://jabber.org/protocol/disco#items' node='{COMMANDS}'/>", to=SERVICE,
+                                                  kind="get").iter() if e.tag.endswith("}item")}, {"register-push", "unregister-push"})
+        for node, want in ((COMMANDS, "command-list"), ("register-push", "command-node")):
+            answer = self.romeo.ask(f"<query xmlns='http://jabber.org/protocol/disco#info' node='{node}'/>", to=SERVICE, kind="get")
+            self.equal(f"{node} is a {want}", [e.get("type") for e in answer.iter() if e.tag.endswith("identity")], [want])
         self.equal("what it does not do it says", refused(self.romeo, "<query xmlns='jabber:iq:version'/>"), (
             "cancel", "service-unavailable"))
 
@@ -323,6 +330,7 @@ class Scene:
                             ({"device": "two", "fcm-token": "white space"}, "a malformed token")):
             content = f"<command xmlns='http://jabber.org/protocol/commands' node='register-push'>{form(wrong)}</command>"
             self.equal(f"{what} is refused", refused(client, content), ("modify", "bad-request"))
+        self.by_form(client, token, said)
         other = self.server.client("juliet", OTHER_HOST)
         content = f"<command xmlns='http://jabber.org/protocol/commands' node='register-push'>{form(fields)}</command>"
         self.equal("accounts of other servers register nothing", refused(other, content), ("auth", "forbidden"))
@@ -336,6 +344,28 @@ class Scene:
             {name: push["payload"].get(name) for name in ("type", "chatId", "senderJid", "senderName")}, len(self.machine.pushes(token))),
             ({"type": "message", "chatId": f"romeo@{HOST}", "senderJid": f"romeo@{HOST}", "senderName": f"romeo@{HOST}"}, 1))
         return token
+
+    def by_form(self, client, token, said):
+        """As a client that knows nothing of the service does: it asks for the form, and fills it in."""
+        def step(attributes, content=""):
+            answer = client.ask(f"<command xmlns='{COMMANDS}' node='register-push' {attributes}>{content}</command>", to=SERVICE)
+            return answer, answer.find(f"{{{COMMANDS}}}command")
+
+        answer, first = step("action='execute'")
+        fields = {e.get("var"): e for e in answer.iter(f"{DATA}field")}
+        session, needed = first.get("sessionid"), [name for name, e in fields.items() if e.find(f"{DATA}required") is not None]
+        self.equal("a command without a form gives the form", (
+            first.get("status"), [e.get("execute") for e in answer.iter(f"{{{COMMANDS}}}actions")], answer.find(f".//{DATA}x").get("type"),
+            set(fields), needed), ("executing", ["complete"], "form", {
+                "device", "fcm-token", "apns-token", "voip-token", "platform", "environment", "locale"}, ["device"]))
+        answer, last = step(f"sessionid='{session}' action='complete'", form(
+            {name: {"device": "one", "fcm-token": token, "platform": "android"}.get(name, "") for name in fields}))
+        self.equal("which registers the phone when it is filled in", (last.get("status"), last.get("sessionid"), {
+            e.get("var"): e.findtext(f"{DATA}value") for e in answer.iter(f"{DATA}field")}), ("completed", session, said))
+        _, stopped = step(f"sessionid='{session}' action='cancel'")
+        self.equal("or is cancelled", (stopped.get("status"), stopped.get("sessionid")), ("canceled", session))
+        self.equal("there is nothing to go back to", refused(
+            client, f"<command xmlns='{COMMANDS}' node='register-push' action='prev'/>"), ("modify", "bad-request"))
 
     def refusals(self):
         token, node = self.token("paris"), f"{self.server.name}-paris"
