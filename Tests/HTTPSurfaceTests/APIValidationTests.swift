@@ -142,6 +142,29 @@ struct APIValidationTests {
     }
   }
 
+  @Test func `a body that is compressed or no UTF-8 is named as such, whatever its head says`() async throws {
+    try await APIHarness.with { api in
+      func send(_ body: [UInt8], _ field: String = "X-None: x") async throws -> APIAnswer {
+        let head = """
+          POST /v1/calls HTTP/1.1\r\nHost: api\r\nConnection: close\r\nAuthorization: Bearer  \(api.key)\r
+          Content-Type: application/json\r\n\(field)\r\nContent-Length: \(body.count)\r\n\r\n
+          """
+        return try await api.send(raw: Array(head.utf8) + body)
+      }
+      let little = APIHarness.call.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] }
+      let big = APIHarness.call.utf16.flatMap { [UInt8($0 >> 8), UInt8($0 & 0xFF)] }
+      for (body, word) in [
+        ([0x1F, 0x8B, 0x08, 0x00], "compressed"), (little, "UTF-8"), (big, "UTF-8"), ([0xFF, 0xFE] + little, "UTF-8"),
+        ([0xFE, 0xFF] + big, "UTF-8"),
+      ] {
+        let answer = try await send(body)
+        #expect(answer.status == 415 && answer.body.contains(word), "\(answer)")
+      }
+      let plain = try await send(Array(APIHarness.call.utf8), "Content-Encoding:")
+      #expect(plain.status == 202, "a field without a value says nothing: \(plain)")
+    }
+  }
+
   @Test(arguments: [
     "'; drop table push.outbox cascade; --", "' or '1'='1", "\\'; delete from push.devices; --", "$$; rollback; --",
     "c1') ; update push.outbox set state = 'ended' --", "%", "_", "\\x00", "c1\\", "{\"$ne\": null}",

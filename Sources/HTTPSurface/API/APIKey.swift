@@ -19,7 +19,7 @@ struct APIKey: Equatable, Sendable {
   init?(authorization: String) {
     let scheme = "bearer "
     guard authorization.utf8.count <= 256, authorization.lowercased().hasPrefix(scheme) else { return nil }
-    let key = authorization.dropFirst(scheme.count)
+    let key = authorization.dropFirst(scheme.count).drop { $0 == " " }
     // The secret may contain underscores.
     let parts = key.split(separator: "_", maxSplits: 2, omittingEmptySubsequences: false)
     guard parts.count == 3, parts[0] == "pgk", parts[1].utf8.allSatisfy({ 0x30...0x39 ~= $0 }),

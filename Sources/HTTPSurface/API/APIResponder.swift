@@ -98,13 +98,19 @@ struct APIResponder: HTTPResponder {
       throw .malformed
     }
     guard body.readableBytes > 0 else { return [] }
-    let encoding = request.headers[.contentEncoding]?.lowercased()
-    guard encoding == nil || encoding == "identity" else { throw .encoded }
+    guard ["", "identity"].contains(request.headers[.contentEncoding]?.lowercased() ?? "") else { throw .encoded }
     // Other push servers do not look at it, so their clients may give any.
-    guard !operation.isOfOtherServer else { return Array(body.readableBytesView).withoutByteOrderMark }
-    let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
-    guard type?.split(separator: " ") == ["application/json"] else { throw .notJSONType }
-    return Array(body.readableBytesView).withoutByteOrderMark
+    if !operation.isOfOtherServer {
+      let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
+      guard type?.split(separator: " ") == ["application/json"] else { throw .notJSONType }
+    }
+    let bytes = Array(body.readableBytesView)
+    // JSON begins with two characters of ASCII, or is one.
+    switch (bytes[0], bytes.dropFirst().first) {
+    case (0x1F, 0x8B): throw .encoded
+    case (0, _), (_, 0), (0xFE, 0xFF), (0xFF, 0xFE): throw .notUTF8
+    default: return bytes.withoutByteOrderMark
+    }
   }
 }
 

@@ -182,7 +182,12 @@ struct MatrixPlanTests {
     #expect(Self.word(try Self.action(invitation.json)) == "group_invite -")
     #expect(Self.word(try Self.action(HomeserverRequest { $0.type = "m.room.member" }.json)) == "message -")
     let (_, payload, _) = try Self.call(try Self.action(HomeserverRequest().eventIDOnly))
-    #expect(payload["from"] as? String == "!slw48wfj34rtnrf:example.org")
+    #expect(payload["from"] as? String == "Matrix", "an id is no title")
+    #expect(payload["fromName"] == nil)
+    #expect(payload["chatId"] as? String == "!slw48wfj34rtnrf:example.org")
+    #expect(payload["metadata"] as? [String: String] == ["eventId": HomeserverRequest().eventID])
+    let named = HomeserverRequest().eventIDOnly.replacing(#""prio""#, with: #""room_name":"Mission Control","prio""#)
+    #expect(try Self.call(try Self.action(named)).payload["fromName"] as? String == "Mission Control")
     #expect(Self.word(try Self.action(HomeserverRequest().badge)) == "nothing")
   }
 

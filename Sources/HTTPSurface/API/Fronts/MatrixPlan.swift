@@ -24,6 +24,7 @@ struct MatrixPlan {
   /// Largest size of an id in Matrix, in bytes.
   private static let idMaxBytes = 255
   private static let nameMaxBytes = 120
+  private static let unnamedSender = "Matrix"
   /// Below this size no limit of a provider is reached (`push.accept`).
   private static let payloadMaxBytes = 880
 
@@ -185,10 +186,13 @@ struct MatrixPlan {
     return bytes
   }
 
+  /// Who stands in the title of what is shown. With `format: event_id_only` the homeserver names neither the sender nor the room, and
+  /// an id is nothing to show.
   private func writeSender(_ writer: inout JSONWriter, _ detail: Detail) {
     writer.key("from")
-    writer.string(Self.cut(notification.sender ?? notification.roomID ?? "", Self.idMaxBytes))
-    if detail == .names { writeName("fromName", notification.senderName, &writer) }
+    writer.string(Self.cut(notification.sender ?? Self.unnamedSender, Self.idMaxBytes))
+    let name = notification.senderName ?? (notification.sender == nil ? notification.roomName : nil)
+    if detail == .names { writeName("fromName", name, &writer) }
   }
 
   private func writeID(_ name: StaticString, _ value: String?, _ writer: inout JSONWriter) {
