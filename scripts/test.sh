@@ -62,6 +62,7 @@ sql_tests() {
   Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
   Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
   /usr/bin/python3 Tests/site/run.py
+  /usr/bin/python3 Tests/api/words.py
   scripts/soak.sh --self-test
   Tests/shards/static.py
   scripts/test-failover.sh --self-test

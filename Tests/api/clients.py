@@ -3,8 +3,8 @@
 
   Tests/api/clients.py --api http://HOST:PORT --key KEY --work FOLDER
 
-FOLDER gets the generators and the clients. Devices of every provider are registered, and calls are enqueued, read, answered and declined
-through the generated types alone. Ends with "N passed, N failed"; non-zero when any failed.
+FOLDER gets the generators and the clients. Every operation is used through the generated types alone, with devices of every provider, and
+refusals are read. Ends with "N passed, N failed"; non-zero when any failed.
 """
 
 import argparse
@@ -57,82 +57,150 @@ def prepare(work):
     return python
 
 
-def reasons():
-    """What the SQL function says of itself, and what the description says: a generated client refuses any other word."""
-    sql = (ROOT / "migrations/functions/stories.sql").read_text()
-    said = re.search(r"comment on function push\.skipped_recipients\b.*? is\s+(.*?);", sql, re.S)[1]
-    description = re.search(r"\n    SkippedRecipient:.*?reason:\s+enum:\s+\[(.*?)\]", (ROOT / "openapi.yaml").read_text(), re.S)[1]
-    listed = {word.strip() for word in description.split(",")}
-    words = {word for word in re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", said)}
-    check("every reason for which a recipient is skipped is in openapi.yaml", words == listed, words ^ listed)
+def snake(name):
+    return re.sub("([A-Z])", r"_\1", name).lower()
+
+
+class Uses:
+    """Calls operations of a client, and knows which were never called."""
+
+    def __init__(self, client):
+        self.client, self.left = client, {snake(name) for name in re.findall(r"operationId: (\w+)", (ROOT / "openapi.yaml").read_text())}
+
+    def __call__(self, operation, *arguments, **named):
+        self.left.discard(operation.__name__.rpartition(".")[2].removesuffix("_with_http_info"))
+        return getattr(operation, "sync_detailed", operation)(*arguments, **named)
+
+    def finish(self):
+        check(f"{self.client}: every operation is used", not self.left, self.left)
+
+
+# Requests of clients that are not ours.
+MATRIX = {"notification": {"event_id": "$generated", "room_id": "!r:example.org", "type": "m.room.message", "sender": "@a:example.org",
+                           "counts": {"unread": 1}, "devices": [{"app_id": "com.example.app.android", "pushkey": FCM}]}}
+GORUSH = {"notifications": [{"tokens": [FCM], "platform": 2, "message": "Hello World Android!"}]}
 
 
 def typed(api, key):
     """The client of openapi-python-client."""
     from push_gateway_client import AuthenticatedClient, models
-    from push_gateway_client.api.calls import answer_call, decline_call, end_call, enqueue_call, read_call, report_ringing
+    from push_gateway_client.api.calls import (add_recipients, answer_call, decline_call, end_call, enqueue_call, read_call,
+                                               report_ringing)
     from push_gateway_client.api.devices import drop_device, register_device
+    from push_gateway_client.api.other_servers import notify_matrix, push_gorush
 
-    client = AuthenticatedClient(base_url=api, token=key)
+    client, use = AuthenticatedClient(base_url=api, token=key), Uses("typed")
     devices = [models.APNsDevice("typed-ana", models.APNsDeviceProvider.APNS, APNS),
                models.FCMDevice("typed-ana", models.FCMDeviceProvider.FCM, FCM, platform=models.FCMDevicePlatformType1.ANDROID),
                models.ExpoDevice("typed-ana", models.ExpoDeviceProvider.EXPO, EXPO, enabled=True),
                models.WebPushDevice("typed-ana", models.WebPushDeviceProvider.WEBPUSH, models.PushSubscription.from_dict(SUBSCRIPTION))]
     for device in devices:
-        answer = register_device.sync_detailed(client=client, body=device)
+        answer = use(register_device, client=client, body=device)
         check(f"typed: registers {type(device).__name__}", answer.status_code == 204, answer.content)
     for kind, body in {
-        "a call": models.EnqueueCall(models.CallPayload(call_id(), "doorman"), ["typed-ana", "nobody"]),
         "a missed call": models.EnqueueMissedCall.from_dict(
             {"payload": {"callId": call_id(), "from": "doorman"}, "recipients": ["typed-ana"], "kind": "missed_call"}),
         "a message": models.EnqueueMessage(
             models.MessagePayload("bruno", "chat-1"), ["typed-ana"], models.EnqueueMessageKind.MESSAGE),
     }.items():
-        answer = enqueue_call.sync_detailed(client=client, body=body)
+        answer = use(enqueue_call, client=client, body=body)
         made = answer.parsed
         check(f"typed: enqueues {kind}", isinstance(made, models.Enqueued) and made.deliveries >= 1, answer.content)
     body = models.EnqueueCall(models.CallPayload(call_id(), "doorman"), ["typed-ana", "nobody"])
-    made = enqueue_call.sync(client=client, body=body)
-    check("typed: reads why a recipient was skipped",
-          [skipped.reason for skipped in made.skipped_recipients] == [models.SkippedRecipientReason.NODEVICE], made)
-    ringing = models.ReportRingingBody.from_dict({"userId": "typed-ana"})
-    check("typed: reports that it rings", report_ringing.sync_detailed(made.call_id, client=client, body=ringing).status_code < 300)
-    declined = decline_call.sync(made.call_id, client=client, body=models.DeclineCallBody.from_dict({"userId": "typed-ana"}))
-    check("typed: declines", isinstance(declined, models.Change), declined)
-    read = read_call.sync(made.call_id, client=client)
-    check("typed: reads the call", isinstance(read, models.Call) and read.call_id == made.call_id, read)
-    answered = enqueue_call.sync(client=client, body=models.EnqueueCall(models.CallPayload(call_id(), "doorman"), ["typed-ana"]))
-    answer = answer_call.sync(answered.call_id, client=client, body=models.AnswerCallBody.from_dict({"userId": "typed-ana"}))
+    made = use(enqueue_call, client=client, body=body).parsed
+    check("typed: enqueues a call, and reads why a recipient was skipped",
+          [skipped.reason for skipped in made.skipped_recipients] == ["NoDevice"], made)
+    again = use(enqueue_call, client=client, body=body).parsed
+    check("typed: reads what became of a call that exists", again.existing.state == "ringing", again)
+    joined = use(add_recipients, made.call_id, client=client, body=models.AddRecipientsBody(["typed-ben"])).parsed
+    check("typed: lets people join", isinstance(joined, models.Joined), joined)
+    ringing = models.ReportRingingBody("typed-ana")
+    check("typed: reports that it rings", use(report_ringing, made.call_id, client=client, body=ringing).status_code == 200)
+    declined = use(decline_call, made.call_id, client=client, body=models.DeclineCallBody("typed-ana")).parsed
+    check("typed: declines", isinstance(declined, models.Change) and declined.changed, declined)
+    read = use(read_call, made.call_id, client=client).parsed
+    check("typed: reads the call", isinstance(read, models.Call) and "declined" in [one.event for one in read.timeline]
+          and [one.reason for one in read.declined_by] == ["declined"], read)
+    second = use(enqueue_call, client=client, body=models.EnqueueCall(models.CallPayload(call_id(), "doorman"), ["typed-ana"])).parsed
+    answer = use(answer_call, second.call_id, client=client, body=models.AnswerCallBody("typed-ana")).parsed
     check("typed: answers", isinstance(answer, models.Change) and answer.changed, answer)
-    check("typed: ends", isinstance(end_call.sync(answered.call_id, client=client, body=models.EndCallBody()), models.Change))
-    check("typed: a refusal is a problem", isinstance(read_call.sync("no-such-call", client=client), models.Problem))
-    dropped = drop_device.sync_detailed(client=client, body=models.DropDeviceBody(models.Provider.FCM, FCM))
+    check("typed: ends", isinstance(use(end_call, second.call_id, client=client, body=models.EndCallBody()).parsed, models.Change))
+    for want, answer in {
+        "unknown-call": use(read_call, "no-such-call", client=client),
+        "unauthorized": use(read_call, "x", client=AuthenticatedClient(base_url=api, token="pgk_0_none")),
+        "unknown-recipient":
+            use(report_ringing, made.call_id, client=client, body=models.ReportRingingBody("stranger")),
+        "invalid-field": use(register_device, client=client, body=models.FCMDevice(
+            "typed-ana", models.FCMDeviceProvider.FCM, "short")),
+    }.items():
+        check(f"typed: reads the problem {want}",
+              isinstance(answer.parsed, models.Problem) and answer.parsed.type_ == f"urn:push-gateway:problem:{want}", answer)
+    dropped = use(drop_device, client=client, body=models.DropDeviceBody(models.Provider.FCM, FCM))
     check("typed: drops a device", dropped.status_code == 204, dropped.content)
+    notified = use(notify_matrix, client=client, body=models.MatrixRequest.from_dict(MATRIX)).parsed
+    check("typed: notifies as a homeserver", isinstance(notified, models.NotifyMatrixResponse200) and notified.rejected == [], notified)
+    refused = use(notify_matrix, client=client, body=models.MatrixRequest.from_dict(unknown_app())).parsed
+    check("typed: reads a refusal of Matrix", refused.errcode == "M_NOT_FOUND", refused)
+    pushed = use(push_gorush, client=client, body=models.GorushRequest.from_dict(GORUSH)).parsed
+    check("typed: pushes as a client of gorush", len(pushed.logs) == pushed.counts == 1, pushed)
+    later = models.SkippedRecipient.from_dict({"userId": None, "field": "recipients[0]", "reason": "OfALaterRelease", "remedy": ""})
+    check("typed: reads a word of a later release", later.reason == "OfALaterRelease", later)
+    use.finish()
 
 
 def generated(api, key):
     """The client of openapi-generator."""
     import openapi_client as made
 
+    use = Uses("generated")
     with made.ApiClient(made.Configuration(host=api, access_token=key)) as client:
-        devices, calls = made.DevicesApi(client), made.CallsApi(client)
+        devices, calls, others = made.DevicesApi(client), made.CallsApi(client), made.OtherServersApi(client)
         for word, token in {"APNsDevice": APNS, "FCMDevice": FCM, "ExpoDevice": EXPO,
                             "WebPushDevice": made.PushSubscription.from_dict(SUBSCRIPTION)}.items():
             device = getattr(made, word)(userId="generated-ana", provider=word.removesuffix("Device").lower(), token=token)
-            answer = devices.register_device_with_http_info(made.Device(device))
+            answer = use(devices.register_device_with_http_info, made.Device(device))
             check(f"generated: registers {word}", answer.status_code == 204, answer.raw_data)
         recipients = [made.RecipientsInner("generated-ana"), made.RecipientsInner("nobody")]
-        call = calls.enqueue_call(made.Enqueue(made.EnqueueCall(
+        call = use(calls.enqueue_call, made.Enqueue(made.EnqueueCall(
             payload=made.CallPayload.from_dict({"callId": call_id(), "from": "doorman"}), recipients=recipients)))
         check("generated: enqueues a call, and reads why a recipient was skipped",
               call.deliveries >= 1 and [skipped.reason for skipped in call.skipped_recipients] == ["NoDevice"], call)
-        missed = calls.enqueue_call(made.Enqueue(made.EnqueueMissedCall(
+        missed = use(calls.enqueue_call, made.Enqueue(made.EnqueueMissedCall(
             payload=made.CallPayload.from_dict({"callId": call_id(), "from": "doorman"}), recipients=recipients, kind="missed_call")))
         check("generated: enqueues a missed call", missed.deliveries >= 1, missed)
-        read = calls.read_call(call.call_id)
-        check("generated: reads the call", read.call_id == call.call_id, read)
-        answer = calls.answer_call(call.call_id, made.AnswerCallRequest.from_dict({"userId": "generated-ana"}))
+        joined = use(calls.add_recipients, call.call_id, made.AddRecipientsRequest(recipients=[made.RecipientsInner("generated-ben")]))
+        check("generated: lets people join", joined.skipped == 1, joined)
+        ringing = use(calls.report_ringing, call.call_id, made.ReportRingingRequest.from_dict({"userId": "generated-ana"}))
+        check("generated: reports that it rings", ringing.changed, ringing)
+        declined = use(calls.decline_call, call.call_id, made.DeclineCallRequest.from_dict({"userId": "generated-ana"}))
+        check("generated: declines", declined.changed, declined)
+        read = use(calls.read_call, call.call_id)
+        check("generated: reads the call", read.call_id == call.call_id and "declined" in [one.event for one in read.timeline], read)
+        second = use(calls.enqueue_call, made.Enqueue(made.EnqueueCall(
+            payload=made.CallPayload.from_dict({"callId": call_id(), "from": "doorman"}), recipients=recipients)))
+        answer = use(calls.answer_call, second.call_id, made.AnswerCallRequest.from_dict({"userId": "generated-ana"}))
         check("generated: answers", answer.changed, answer)
+        ended = use(calls.end_call, second.call_id, made.EndCallRequest())
+        check("generated: ends", not ended.changed, ended)
+        try:
+            problem = use(calls.read_call, "no-such-call")
+        except made.ApiException as refused:
+            problem = refused.data
+        check("generated: reads a problem", problem.type == "urn:push-gateway:problem:unknown-call", problem)
+        dropped = use(devices.drop_device_with_http_info, made.DropDeviceRequest.from_dict({"provider": "fcm", "token": FCM}))
+        check("generated: drops a device", dropped.status_code == 204, dropped.raw_data)
+        notified = use(others.notify_matrix, made.MatrixRequest.from_dict(MATRIX))
+        check("generated: notifies as a homeserver", notified.rejected == [], notified)
+        pushed = use(others.push_gorush, made.GorushRequest.from_dict(GORUSH))
+        check("generated: pushes as a client of gorush", len(pushed.logs) == pushed.counts == 1, pushed)
+        later = made.SkippedRecipient.from_dict({"userId": None, "field": "recipients[0]", "reason": "OfALaterRelease", "remedy": ""})
+        check("generated: reads a word of a later release", later.reason == "OfALaterRelease", later)
+    use.finish()
+
+
+def unknown_app():
+    device = {**MATRIX["notification"]["devices"][0], "app_id": "com.example.unknown"}
+    return {"notification": {**MATRIX["notification"], "devices": [device]}}
 
 
 def call_id():
@@ -149,7 +217,6 @@ def main():
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     if not options.with_clients:
-        reasons()
         python = prepare(work)
         status = subprocess.run([python, __file__, *sys.argv[1:], "--with-clients"],
                                 env={**os.environ, "NO_PROXY": "*", "PYTHONPATH": f"{work}/typed:{work}/generated"}).returncode

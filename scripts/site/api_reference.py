@@ -128,6 +128,8 @@ def kind(schema):
         parts.append(value(schema["const"]))
     if "enum" in schema:
         parts.append(" or ".join(value(one) for one in schema["enum"]))
+    if "x-extensible-enum" in schema:
+        parts.append(" or ".join(value(one) for one in schema["x-extensible-enum"]) + ", or a word of a later release")
     types = schema.get("type", [])
     types = [types] if isinstance(types, str) else types
     if types:
