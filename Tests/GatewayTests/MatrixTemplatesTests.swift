@@ -17,12 +17,14 @@ struct MatrixTemplatesTests {
   /// What a phone gets of a homeserver's request.
   private func push(_ request: String, _ provider: ProviderKind) throws -> NSDictionary {
     let page = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../docs/migrating.md")
-    let section = try String(contentsOf: page, encoding: .utf8).components(separatedBy: "**`format: event_id_only`**")[1]
+    let text = try String(contentsOf: page, encoding: .utf8)
+    let section = text.components(separatedBy: "**`format: event_id_only`**")[1]
     let example = section.components(separatedBy: "```yaml\n")[1].components(separatedBy: "\n```")[0]
     let app = try ConfigurationFolder().load("database: postgres://db/x\n\(example)").apps[0]
     let plan = MatrixPlan(
       notification: try MatrixNotification(JSONScanner(Array(request.utf8))),
-      target: APIApps.Target(app: "porteiro", kind: provider == .fcm ? .fcm : .apns), token: HomeserverRequest.androidKey)
+      target: APIApps.Target(app: "porteiro", kind: provider == .fcm ? .fcm : .apns),
+      token: HomeserverRequest.androidKey)
     guard case .enqueue(let call) = plan.action(at: 0) else { throw MissingCall() }
     var fixture = DeliveryFixture()
     fixture.payload = try parse(Data(call.payload))

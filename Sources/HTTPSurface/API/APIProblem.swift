@@ -119,7 +119,8 @@ extension APIProblem {
     status: .unsupportedMediaType, name: "unsupported-media-type",
     detail: "the body must not be compressed: send it without Content-Encoding")
   static let notUTF8 = APIProblem(
-    status: .unsupportedMediaType, name: "unsupported-media-type", detail: "the body is UTF-16 or UTF-32: send it in UTF-8")
+    status: .unsupportedMediaType, name: "unsupported-media-type",
+    detail: "the body is UTF-16 or UTF-32: send it in UTF-8")
 
   /// 422: a member of the request is invalid.
   static func invalid(_ field: String, _ detail: String) -> APIProblem {
