@@ -42,7 +42,8 @@ def recipient(provider: str, number: int, rings: bool, token_prefix: str = "") -
     """The entry of one device, with a token that its provider's simulator accepts."""
     if provider == "apns":
         key = "voipPushToken" if rings else "apnsToken"
-        return {"userId": f"ios-{number}", key: f"{number:064x}", "platform": "ios"}
+        # Not 0: the simulator of APNs refuses a token of zeros, with which credentials are tried.
+        return {"userId": f"ios-{number}", key: f"{number + 1:064x}", "platform": "ios"}
     if provider == "fcm":
         token = f"{token_prefix}bench{number:032d}:APA91bBench"
         return {"userId": f"android-{number}", "fcmToken": token, "platform": "android"}

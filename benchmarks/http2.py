@@ -179,7 +179,7 @@ def h2load(bench: Bench, account: Account, requests: int) -> Work:
         "metadata": {"clientVersion": "1.4.2", "schemaVersion": 1}, "timestamp": str(int(time.time() * 1000)),
         "expiresAt": str(int(time.time() * 1000) + 600_000), "seq": "0", "isVoip": True}, separators=(",", ":")))
     uris = bench.directory / "http2" / "uris.txt"
-    uris.write_text("".join(f"https://localhost:{account.port}/3/device/{number:064x}\n" for number in range(DEVICES)))
+    uris.write_text("".join(f"https://localhost:{account.port}/3/device/{number:064x}\n" for number in range(1, DEVICES + 1)))
     headers = {"authorization": f"bearer {account.token}", "apns-topic": f"{TOPIC}.voip", "apns-push-type": "voip",
                "apns-priority": "10", "apns-expiration": "0", "apns-id": "00000000-0001-8000-8000-000000000000"}
     before = children_cpu_seconds()
@@ -207,7 +207,7 @@ def nghttpd(bench: Bench, directory: pathlib.Path) -> Process:
     root = directory / "root"
     files = root / "3" / "device"
     files.mkdir(parents=True, exist_ok=True)
-    for number in range(DEVICES):
+    for number in range(1, DEVICES + 1):
         (files / f"{number:064x}").touch()
     port = free_port()
     server = Process(f"nghttpd-{port}", [

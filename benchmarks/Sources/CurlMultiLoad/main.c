@@ -117,7 +117,7 @@ static void begin(struct load *load, struct transfer *transfer) {
 // Begins the next request, unless all have been begun.
 static void begin_next(struct load *load, struct transfer *transfer) {
   if (load->sent == load->options.requests) return;
-  transfer->number = load->sent++ % load->options.devices;
+  transfer->number = load->sent++ % load->options.devices + 1;
   begin(load, transfer);
 }
 

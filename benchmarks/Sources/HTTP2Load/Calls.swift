@@ -5,7 +5,7 @@ import Queue
 import Runtime
 
 enum Calls {
-  /// The invite of one device; its token is the number in hexadecimal.
+  /// The invite of one device; its token is the number in hexadecimal: not 0, which APNs and its simulator refuse.
   static func delivery(_ number: Int64, now: Instant) -> Delivery {
     let hexadecimal = String(number, radix: 16)
     let token = String(repeating: "0", count: 64 - hexadecimal.count) + hexadecimal

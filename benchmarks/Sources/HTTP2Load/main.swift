@@ -31,7 +31,7 @@ do {
       configuration, tokens: tokens, loop: loop,
       logger: Logger(label: "http2-load") { StreamLogHandler.standardError(label: $0) }),
     planner: CallPlanner(dialect: dialect, provider: .apns),
-    deliveries: (0..<min(options.devices, options.requests)).map { Calls.delivery(Int64($0), now: loop.now) },
+    deliveries: (1...min(options.devices, options.requests)).map { Calls.delivery(Int64($0), now: loop.now) },
     requests: options.requests, inFlightMax: options.streams * options.connections,
     hasOnePayload: options.hasOnePayload)
 
