@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 import time
+import urllib.parse
 from collections.abc import Sequence
 
 from benchmarks.processes import BenchError, Process, children, cpu_seconds, run
@@ -45,6 +46,10 @@ class Cluster:
     def stop(self) -> None:
         if self.directory.exists():
             run([self._script, "stop", self.directory])
+
+    def start_again(self) -> None:
+        """After `stop`: at the same address."""
+        run([self._script, "start", self.directory, str(urllib.parse.urlsplit(self.url).port)])
 
 
 @functools.cache

@@ -121,6 +121,12 @@ class Process:
 
     # --- Ending ---
 
+    def kill(self) -> None:
+        """Kills it, and what it started in turn, if it still runs."""
+        if self.exit_status is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._child.wait()
+
     def stop(self) -> None:
         """Stops it, and what it started in turn, if it still runs."""
         if self.exit_status is not None:

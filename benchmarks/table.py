@@ -1,26 +1,57 @@
-"""The table of results in docs/performance.md, between two comments; the text between them is always replaced as a whole."""
+"""The tables of results in docs/performance.md, each between two comments; the text between them is always replaced as a whole."""
 
 from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.harness import BenchError, Row, number
 from benchmarks.results import Measured
 
 HEADING = re.compile(r"\| \*\*(\w+)\*\*( \(.*\))? \| \| \| \|")
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+COMPARISON = "public"
+"""The benchmark that has a table of its own: one line for each scenario and system."""
 
 
 def update(document: pathlib.Path, measured: Mapping[str, Measured], order: Sequence[str]) -> None:
-    """Writes the table into a Markdown file that has the two comments. What was not measured here keeps its rows."""
+    """Writes the tables into a Markdown file that has their comments. What was not measured here keeps its rows."""
+    names = [name for name in order if name != COMPARISON]
+    if any(name in measured for name in names):
+        replace(document, "results", lambda old: render(measured, names, sections(old)))
+    if COMPARISON in measured:
+        replace(document, COMPARISON, lambda _: comparison(measured[COMPARISON]))
+
+
+def replace(document: pathlib.Path, name: str, new: Callable[[str], str]) -> None:
+    """Replaces what stands between the two comments of this name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     text = document.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise BenchError(f"{document} needs one line {BEGIN} and, after it, one line {END}")
-    before, rest = text.split(BEGIN)
-    old, after = rest.split(END)
-    document.write_text(f"{before}{BEGIN}\n\n{render(measured, order, sections(old))}\n{END}{after}")
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise BenchError(f"{document} needs one line {begin} and, after it, one line {end}")
+    before, rest = text.split(begin)
+    old, after = rest.split(end)
+    document.write_text(f"{before}{begin}\n\n{new(old)}\n{end}{after}")
+
+
+def comparison(of: Measured) -> str:
+    """A table of rows named BENCHMARK.SCENARIO.SYSTEM.COLUMN, whose notes are the systems' versions."""
+    columns = list(dict.fromkeys((row.name.split(".", 3)[3], row.unit) for row in of.rows))
+    versions = dict.fromkeys(row.note for row in of.rows if row.note)
+    heads = ["scenario", "system", *(f"{column} ({unit})" if unit else column for column, unit in columns)]
+    table: list[list[str]] = []
+    scenarios: set[str] = set()
+    for row in of.rows:
+        _, scenario, system, column = row.name.split(".", 3)
+        if column == columns[0][0]:
+            table.append(["" if scenario in scenarios else scenario, system])
+            scenarios.add(scenario)
+        table[-1].append("–" if row.value is None else number(row.value))
+    lines = [f"{circumstances(of)} {', '.join(versions)}.", ""]
+    for cells in (heads, *table):
+        lines.append("".join(f"| {cell} " if cell else "| " for cell in cells) + "|")
+    lines.insert(3, "|" + "---|" * len(heads))
+    return "\n".join(lines) + "\n"
 
 
 def render(measured: Mapping[str, Measured], order: Sequence[str], old: Mapping[str, Sequence[str]]) -> str:

@@ -64,6 +64,7 @@ sql_tests() {
   /usr/bin/python3 Tests/site/run.py
   /usr/bin/python3 Tests/api/words.py
   scripts/soak.sh --self-test
+  benchmarks/bench --self-test
   Tests/shards/static.py
   scripts/test-failover.sh --self-test
 }
