@@ -12,27 +12,6 @@
 -- a call, what was done to the call is undone after 10 ms, and the call is looked at again. Other rows that are locked are skipped and
 -- looked at again.
 
--- Once: release 0.1.0 knew a user by digest only. The user is found in the calls that wait; if none names the user, nothing
--- has to be masked in them. A call is masked together with erased_at (push.check_call), which no backend may write.
-do $$
-begin
-  if exists (select from pg_attribute a where a.attrelid = 'push.erasure'::regclass and a.attname = 'user_id') then
-    return;
-  end if;
-  alter table push.outbox add column erased_at timestamptz;
-  alter table push.erasure add column user_id text, add column found bigint[] not null default '{}',
-    add column has_locked boolean not null default false, drop column has_devices;
-  update push.erasure e set until_id = 0, user_id = (
-    select n.name
-    from unnest(e.waiting || e.rang) w(id) join push.outbox o on o.id = w.id cross join lateral (
-      select case jsonb_typeof(r) when 'string' then r #>> '{}' else r ->> 'userId' end from jsonb_array_elements(o.recipients) r
-      union all select jsonb_object_keys(o.declined) union all select o.answered_by union all select o.payload ->> 'from'
-    ) n(name)
-    where sha256(convert_to(n.name, 'UTF8')) = e.user_digest limit 1)
-  where e.finished_at is null;
-  update push.erasure e set waiting = '{}', rang = '{}' where e.user_id is null;
-end
-$$;
 comment on column push.outbox.erased_at is 'when push.erase_user last masked a user in it; null: never';
 comment on column push.erasure.user_id is 'the backend''s id of the user; null: it is finished';
 comment on column push.erasure.until_id is 'push.outbox.id down to which calls were looked through';

@@ -35,27 +35,6 @@ comment on column push.follow_ups.due_at is 'when it is taken; after a failure, 
 comment on column push.follow_ups.noted_at is 'when it was noted';
 comment on column push.follow_ups.tries is 'how often it has failed alone; -1: it was among others when they took too long, and is tried alone';
 
--- Columns of tables that gateways write to all the time: their locks are taken once, not whenever this file is applied.
-do $$
-declare
-  v_name text;
-begin
-  if exists (select from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname = 'handed_on_by') then
-    return;
-  end if;
-  alter table push.delivery add column if not exists paired boolean not null default false,
-    add column if not exists found_ended boolean not null default false, add column if not exists handed_on_at timestamptz,
-    add column if not exists accepted_at timestamptz, add column handed_on_by int[];
-  -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
-  alter table push.history alter device drop not null, add column if not exists token text, add column if not exists environment smallint,
-    add column if not exists platform smallint, add column if not exists locale text, add column if not exists data jsonb,
-    drop constraint if exists history_codes_known, drop constraint if exists history_failure_has_reason,
-    drop constraint if exists history_failures_form;
-  for v_name in select i.inhrelid::regclass from pg_inherits i where i.inhparent = 'push.history'::regclass loop
-    execute format('alter table %s alter token set statistics 0, alter locale set statistics 0, alter data set statistics 0', v_name);
-  end loop;
-end
-$$;
 comment on column push.delivery.paired is
   'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
 comment on column push.delivery.found_ended is

@@ -3,21 +3,6 @@
 
 -- Lanes and the bell --------------------------------------------------------------------------------------------------
 
-do $$
-begin
-  if not exists (select from pg_attribute a where a.attrelid = 'push.lane'::regclass and a.attname = 'service') then
-    -- Nothing here rewrites the table: a transaction whose snapshot is older would find it empty, and its calls would be refused.
-    alter table push.lane add column service text not null default '', add column channel text, drop constraint lane_app_provider,
-      add constraint lane_app_provider_service unique (app, provider, service);
-    update push.lane set channel = provider;
-    alter table push.lane add constraint lane_service_known check (service = any (push.push_services(provider)));
-  end if;
-  if not exists (select from pg_attribute a where a.attrelid = 'push.lane_status'::regclass and a.attname = 'refusal') then
-    alter table push.lane_status add column refusal text, add column refused text,
-      add constraint lane_status_refused_known check (refused in ('all', 'some', 'new'));
-  end if;
-end
-$$;
 comment on column push.lane.service is 'one of push.push_services(provider)';
 comment on column push.lane.channel is 'provider and service: apns, webpush/google';
 

@@ -8,19 +8,6 @@
 
 -- How a restore is noticed ----------------------------------------------------------------------------------------------
 
--- Declared immutable because a generated column requires it. It is computed once, when the row is written.
-create or replace function push.written_at() returns timestamptz language sql immutable as
-$$ select pg_catalog.clock_timestamp() $$;
-comment on function push.written_at is 'the current time; for push.origin.written_at';
-
-do $$
-begin
-  if not exists (select from pg_attribute a where a.attrelid = 'push.origin'::regclass and a.attname = 'written_at') then
-    alter table push.origin add written_at timestamptz generated always as (push.written_at()) stored;
-    insert into push.origin default values;
-  end if;
-end
-$$;
 comment on column push.origin.written_at is 'when the row was written into this database, by its creation or by a restore';
 
 -- Each claim and beat asks. An SQL function would be planned each time, which takes longer than all that it does.
