@@ -88,7 +88,6 @@ STATEMENTS = {
     "insert into push.audit (action, target, operator) values ('pause_lane', 'default/fcm', 'alice')": set(),
     "update push.audit set operator = 'alice'": set(),
     "select push.grant_roles()": set(),
-    "select push.grant_dashboard()": set(),
     "select push.grant_app(session_user::text, 'default')": set(),
     "select push.revoke_app(session_user::text, 'default')": set(),
     "select push.own_apps()": set(),
@@ -198,7 +197,6 @@ STATEMENTS = {
     "select * from push.current_provider_token('apns', 'x')": {"gateway"},
     "select push.claim_receipts('default', 1, 1000), push.settle_receipts('default', '{x}', '{null}'), push.postpone_receipts('default', "
     "'{x}', 1), push.give_up_receipts('default')": {"gateway"},
-    "select * from push.find_api_key(1)": {"gateway"},
     "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
     "select push.operate_call('alice', 'default', 'ringing', 'requeue', 'why')": {"gateway"},
     "select * from push.enqueue_calls('[]')": {"gateway"},

@@ -111,6 +111,6 @@ select test.equal('only the service may pass an operator', (select string_agg(r 
   'push_gateway operate_lane(text, text, text, boolean, text), push_gateway operate_call(text, text, text, text, text)');
 
 -- Rights.
-select test.equal('the rights may be given again', push.grant_dashboard(),
+select test.equal('the rights may be given again', push.grant_roles(),
   'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights');
 select test.equal('the service has the rights of push_ops', pg_has_role('push_gateway', 'push_ops', 'member'), true);

@@ -68,16 +68,6 @@ comment on function push.revoke_api_key is
   'revokes a key to the HTTP API: it is refused from now on. id: push.keys.id. Returns whether this changed anything, and '
   'a sentence that says what was done. Running it twice is harmless';
 
--- For gateways of older releases, which do not check addresses: keys that are bound to addresses are left out.
-create or replace function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select k.app, k.scopes, k.hash from push.look_up_api_key(p_id) k where k.state = 'good' and k.addresses is null
-$$;
-comment on function push.find_api_key is
-  'for gateways of older releases: the app and the scopes of a key to the HTTP API, and the SHA-256 of the whole key to '
-  'compare with. p_id: the number in the key. No row: there is no such key, or it is revoked, expired or bound to '
-  'addresses';
-
 create or replace function push.look_up_api_key(p_id int)
 returns table (id int, app text, scopes text[], hash bytea, addresses cidr[], state text)
 language sql stable security definer set search_path = push, pg_temp as $$

@@ -38,8 +38,8 @@ union all values
     'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, '
     'push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
     'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-    'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, '
-    'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
+    'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.look_up_api_key, '
+    'push.good_api_keys, push.note_api_key_uses')
 -- For migrate --check. A schema that was applied with psql does not have the tables.
 union all select 'push_gateway', 'select on push.' || t from unnest('{schema_faults,schema_migration,schema_functions}'::text[]) t
   where to_regclass('push.' || t) is not null;
@@ -97,14 +97,10 @@ comment on function push.grant_roles is
   'may create roles, gives them their rights in this database, and gives push_gateway the rights of push_ops. Returns a sentence that '
   'says what was done. Running it twice is harmless. For the owner of the schema';
 
-create or replace function push.grant_dashboard() returns text language sql volatile set search_path = push, pg_temp as
-$$ select push.grant_roles() $$;
-comment on function push.grant_dashboard is 'the same as push.grant_roles, under a name of release 0.1.0';
-
 -- Comments ------------------------------------------------------------------------------------------------------------
 
 -- A column of a view without a comment of its own has that of the same name in push.deliveries, which has words for codes; else that of
--- the column of a table that it shows under the same name.
+-- the column of a table that it shows under the same name. What is left, also of tables, has that in push.delivery or push.lane.
 do $$
 declare
   v_comment text;

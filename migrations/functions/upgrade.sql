@@ -38,6 +38,6 @@ begin
       calls_that_skip, is_traceparent, keep_closed, keep_newest, keep_receipts, lane_troubles, last_failures, mask_payload, mask_recipients,
       mask_words, message_text_fault, note_audit, open_life, plan_escalation, put_away_restored, quote_pattern, reachable_devices, recipient_platform,
       recipient_token, refuse_unserved, revive_tokens, rings_of, stuck_lanes, switch_lane, take_receipts, take_turns, tally_rings,
-      erase_receipts, tally_tokens, tell_held, tell_void, touch_lane, user_digest}')), '');
+      erase_receipts, tally_tokens, tell_held, tell_void, touch_lane, user_digest, find_api_key, grant_dashboard}')), '');
 end
 $$;
