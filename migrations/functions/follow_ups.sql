@@ -26,7 +26,6 @@ create index if not exists follow_ups_due on push.follow_ups (is_urgent, due_at)
 create index if not exists follow_ups_failed on push.follow_ups (due_at) where tries <> 0;
 alter table push.follow_ups alter outbox_id set statistics 0, alter why set statistics 0;
 comment on table push.follow_ups is 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
-comment on column push.follow_ups.outbox_id is 'the call: push.outbox.id';
 comment on column push.follow_ups.why is
   'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its '
   'lane sends nothing), untold (a cancel that would have shown a missed call was not sent)';
@@ -46,10 +45,6 @@ comment on column push.delivery.handed_on_at is 'when a gateway last returned it
 comment on column push.delivery.accepted_at is
   'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
-comment on column push.history.environment is '0 production, 1 sandbox';
-comment on column push.history.platform is 'as push.delivery.platform';
-comment on column push.history.locale is 'language of visible texts';
-comment on column push.history.data is 'as push.delivery.data';
 
 -- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four calls, and begins no
 -- more after a quarter of a second. The notes of a call are in one bite, so that thousands of declines of one call are one piece of work.

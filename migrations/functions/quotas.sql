@@ -35,7 +35,6 @@ create table if not exists push.quota (
 comment on table push.quota is
   'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. '
   'People read push.quotas';
-comment on column push.quota.app is 'name of the app';
 comment on column push.quota.id is 'number in the names of its meters';
 comment on column push.quota.configured is
   'calls, notifications and recipients a minute, by the configuration of the gateway that registered last; null: no limit';
@@ -54,7 +53,6 @@ create table if not exists push.quota_of_replica (
 );
 comment on table push.quota_of_replica is
   'the quota that the configuration of one replica gives an app, so that push.health can report replicas that differ';
-comment on column push.quota_of_replica.app is 'name of the app';
 comment on column push.quota_of_replica.replica is 'push.gateways.name of the replica';
 comment on column push.quota_of_replica.limits is 'as push.quota.configured';
 comment on column push.quota_of_replica.said_at is 'when the replica registered the app';

@@ -107,13 +107,17 @@ declare
 begin
   for v_comment in
     select format('comment on column push.%I.%I is %L', c.relname, v.attname,
-      coalesce(min(col_description(d.attrelid, d.attnum)), min(col_description(t.attrelid, t.attnum))))
-    from pg_class c join pg_attribute v on v.attrelid = c.oid and v.attnum > 0
-    left join pg_attribute d on d.attrelid = 'push.deliveries'::regclass and d.attname = v.attname
+      coalesce(min(col_description(d.attrelid, d.attnum)),
+        (array_agg(col_description(t.attrelid, t.attnum) order by not starts_with(c.relname, u.table_name), t.attrelid))[1],
+        min(col_description(s.attrelid, s.attnum))))
+    from pg_class c join pg_attribute v on v.attrelid = c.oid and v.attnum > 0 and not v.attisdropped
+    left join pg_attribute d on d.attrelid = 'push.deliveries'::regclass and d.attname = v.attname and c.relkind = 'v'
     left join information_schema.view_column_usage u
       on u.view_schema = 'push' and u.table_schema = 'push' and u.view_name = c.relname and u.column_name = v.attname
     left join pg_attribute t on t.attrelid = to_regclass('push.' || u.table_name) and t.attname = u.column_name
-    where c.relnamespace = 'push'::regnamespace and c.relkind = 'v' and col_description(v.attrelid, v.attnum) is null
+    left join pg_attribute s on s.attrelid in ('push.delivery'::regclass, 'push.lane'::regclass) and s.attname = v.attname
+    where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v') and not c.relispartition
+      and col_description(v.attrelid, v.attnum) is null
     group by c.relname, v.attname
   loop
     execute v_comment;

@@ -124,9 +124,6 @@ create index if not exists unreached_call on push.unreached (outbox_id);
 comment on table push.unreached is
   'users whom a call that rings had not reached: each of their invites had failed. If one of them registers a device, the call is looked at '
   'again, and rings it if no other device is rung since';
-comment on column push.unreached.app is 'name of the app';
-comment on column push.unreached.user_id is 'the backend''s id of the user';
-comment on column push.unreached.outbox_id is 'the call: push.outbox.id';
 
 -- A part of push.follow. Who registers a device (push.note_devices) has the call looked at again. A registration that is not committed yet
 -- finds no such user, and is not found here. So the call of a new such user is looked at once more.

@@ -37,7 +37,6 @@ create table if not exists push.webhook (
 create index if not exists webhook_on on push.webhook (on_until);
 comment on table push.webhook is
   'one app whose backend is told of events over HTTP, as the configuration of a gateway says. People read push.webhooks';
-comment on column push.webhook.app is 'name of the app';
 comment on column push.webhook.on_until is
   'infinity: the replica that registered last has the webhook; else until when it is on all the same: a minute after the last claim of a '
   'replica that has it. Afterwards nothing is recorded';
@@ -94,11 +93,9 @@ comment on table push.webhook_event is
   'one event that the backend of an app has not acknowledged yet; kept for at most 24 hours (push.trim_webhooks)';
 comment on column push.webhook_event.id is 'number of the event: events of a call are sent in this order';
 comment on column push.webhook_event.event is 'id of the event for the receiver (webhook-id): the same each time it is sent';
-comment on column push.webhook_event.app is 'name of the app';
 comment on column push.webhook_event.type is
   'delivery.finished, delivery.receipt, call.answered, call.declined, call.ended, call.missed or token.dead';
 comment on column push.webhook_event.outbox_id is 'the call: push.outbox.id; null: the event waits for no other one';
-comment on column push.webhook_event.user_id is 'the backend''s id of the user, for push.erase_user';
 comment on column push.webhook_event.at is 'when what it tells happened';
 comment on column push.webhook_event.created_at is 'when it was recorded';
 comment on column push.webhook_event.due_at is
