@@ -85,13 +85,17 @@ comment on function push.meter_at is 'the value that a meter has in a minute (si
 
 -- used is an estimate; wait is at least 1, and right if nothing more is counted. What was returned is read before what was counted, so
 -- that the difference is never too small.
-create or replace function push.read_meter(p_returned bigint, p_counted bigint, p_room int default null, out used int, out wait int)
-language plpgsql volatile parallel safe as $$
+create or replace function push.read_meter(
+  p_id int, p_what text, p_room int default null, p_count bigint default 0, out used int, out wait int
+)
+language plpgsql volatile as $$
 declare
   v_minutes  double precision := date_part('epoch', clock_timestamp()) / 60;
   v_part     double precision := v_minutes - floor(v_minutes);
-  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(v_minutes)::bigint);
-  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
+  v_given    bigint := coalesce(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')), 0);
+  v_counted  bigint := push.meter_at(coalesce(case when p_count > 0 then push.count_on_meter(push.meter(p_id, p_what), p_count)
+    else pg_sequence_last_value(push.meter(p_id, p_what)) end, 0), floor(v_minutes)::bigint);
+  v_returned bigint := push.meter_at(v_given, v_counted >> 44);
   v_before   double precision := greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303));
   v_count    double precision := greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
 begin
@@ -102,7 +106,8 @@ begin
     else 1 - v_part + 1 - p_room / v_count end)));
 end
 $$;
-comment on function push.read_meter is 'what a meter has counted in the last minute, and seconds until that is down to p_room';
+comment on function push.read_meter is
+  'counts p_count on a meter; returns what it has counted in the last minute, and seconds until that is down to p_room';
 
 create or replace function push.count_on_meter(p_meter regclass, p_count bigint) returns bigint
 language plpgsql volatile as $$
@@ -122,19 +127,18 @@ comment on function push.count_on_meter is 'adds p_count, at least 1, to a meter
 
 -- Asking, refusing, counting --------------------------------------------------------------------------------------------
 
--- 53Q01, or 22023 for more than the quota of a minute. A refusal is counted, and nothing else.
-create or replace function push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean default false, p_is_full boolean default false)
+-- 53Q01, or 22023 for more than the quota of a minute. A refusal is counted.
+create or replace function push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean default false, p_uses boolean default false)
 returns jsonb
 language plpgsql volatile as $$
 declare
   v_full record;
   v_wait int;
 begin
-  select q.id, k.* into v_full from push.quota q
+  select q.id, k.*, k.count * (not p_uses)::int as added into v_full from push.quota q
     cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
-    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null then p_is_full
-      or (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
-        pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most end
+    where q.app = p_app and case when k.count > 0 and k.most is not null and push.meter(q.id, k.what) is not null
+      then (push.read_meter(q.id, k.what, p_count => k.count * p_uses::int)).used + k.count * (not p_uses)::int > k.most end
     order by k.place limit 1;
   if not found or not p_refuses then
     return case when found then '{}' end::jsonb;
@@ -148,8 +152,7 @@ begin
       'hint', 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.');
   end if;
   -- If it is 0, the HTTP API needs a number for Retry-After, too.
-  v_wait := case v_full.most when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(v_full.id, v_full.what || '_returned')),
-    pg_sequence_last_value(push.meter(v_full.id, v_full.what)), (v_full.most - v_full.count)::int)).wait end;
+  v_wait := case v_full.most when 0 then 60 else (push.read_meter(v_full.id, v_full.what, (v_full.most - v_full.added)::int)).wait end;
   return jsonb_build_object('code', '53Q01', 'detail', format('retry_after_seconds=%s', v_wait), 'column', 'app',
     'message', case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
       else format('app: app %s has used up its quota of %s %s a minute', p_app, v_full.most, v_full.what) end,
@@ -158,35 +161,25 @@ begin
 end
 $$;
 comment on function push.quota_fault is
-  'null: the quota has room for a statement; else, with p_refuses, the error: code, message, detail, hint and column, for RAISE. Counts '
-  'nothing. p_is_full: it is known that it has none';
+  'null: the quota has room for a statement; else, with p_refuses, the error: code, message, detail, hint and column, for RAISE. '
+  'p_uses: counts the statement, also if there is no room for it';
 
 create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns jsonb
 language plpgsql volatile as $$
 declare
-  v_quota    push.quota;
-  v_what     text;
-  v_returned bigint;
-  -- What was counted so far, by meter: the meters that give it back, and the counts.
-  v_back     regclass[] := '{}';
-  v_counts   bigint[] := '{}';
-  v_full     bigint[] := '{0,0,0}';
+  v_fault jsonb;
 begin
   for v_app in 1..coalesce(cardinality(p_app), 0) loop
-    select q.* into v_quota from push.quota q where q.app = p_app[v_app];
-    for v_i in 1..3 loop
-      v_what := (push.meter_names())[v_i];
-      continue when v_quota.limits[v_i] is null or p_counts[v_app][v_i] = 0 or push.meter(v_quota.id, v_what) is null;
-      v_back := v_back || push.meter(v_quota.id, v_what || '_returned');
-      v_counts := v_counts || p_counts[v_app][v_i];
-      v_returned := pg_sequence_last_value(v_back[cardinality(v_back)]);
-      continue when (push.read_meter(v_returned, push.count_on_meter(push.meter(v_quota.id, v_what), p_counts[v_app][v_i]))).used
-        <= v_quota.limits[v_i];
+    v_fault := push.quota_fault(p_app[v_app], array(select unnest(p_counts[v_app:v_app])), true, true);
+    if v_fault is not null then
       -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
-      perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
-      v_full[v_i] := p_counts[v_app][v_i];
-      return push.quota_fault(p_app[v_app], v_full, true, true);
-    end loop;
+      perform push.count_on_meter(push.meter(q.id, k.what || '_returned'), p_counts[a.i][k.place])
+        from generate_series(1, v_app) a(i) join push.quota q on q.app = p_app[a.i]
+        cross join lateral unnest((push.meter_names())[:3], q.limits) with ordinality k(what, most, place)
+        where k.most is not null and p_counts[a.i][k.place] > 0
+          and num_nulls(push.meter(q.id, k.what), push.meter(q.id, k.what || '_returned')) = 0;
+      return v_fault;
+    end if;
   end loop;
   return null;
 end
@@ -300,10 +293,8 @@ comment on function push.set_quota is
 create or replace function push.quota_uses(p_quota push.quota)
 returns table (what text, "limit" int, used int, refusals int, refused_at timestamptz, configured int, set_to int)
 language sql stable security definer set search_path = push, pg_temp as $$
-  select k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, k.what || '_returned')),
-      pg_sequence_last_value(push.meter(p_quota.id, k.what)))).used,
-    (push.read_meter(null, m.refusals)).used, least(to_timestamp(60 * (n.next - ((n.next - (m.refusals >> 44)) & 524287))), clock_timestamp()),
-    k.configured, k.set_to
+  select k.what, k."limit", (push.read_meter(p_quota.id, k.what)).used, (push.read_meter(p_quota.id, 'refusals')).used,
+    least(to_timestamp(60 * (n.next - ((n.next - (m.refusals >> 44)) & 524287))), clock_timestamp()), k.configured, k.set_to
   from unnest((push.meter_names())[:3], p_quota.limits, p_quota.configured, p_quota.set_to) k(what, "limit", configured, set_to)
   cross join pg_sequence_last_value(push.meter(p_quota.id, 'refusals')) m(refusals)
   cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint + 1) n(next)
