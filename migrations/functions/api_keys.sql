@@ -95,19 +95,18 @@ comment on function push.good_api_keys is
 
 create or replace function push.note_api_key_uses(p_ids int[], p_ages int[], p_peers text[]) returns int
 language sql volatile security definer set search_path = push, pg_temp as $$
-  with use as materialized (
-    select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
-    from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
-  ), free as materialized (
-    -- Skips a key that is locked, for example because it is being revoked. Another replica may have noted a use of the same
-    -- minute.
-    select k.id from push.api_keys k join use u on u.id = k.id
-    where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
-    order by k.id
-    for no key update of k skip locked
-  ), noted as (
+  with noted as (
     update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
-      from use u join free f on f.id = u.id where k.id = u.id
+    from (
+      -- Skips a key that is locked, for example because it is being revoked. Another replica may have noted a use of the same
+      -- minute.
+      select x.id, t.at, u.peer::inet as peer
+      from unnest(p_ids, p_ages, p_peers) u(id, age, peer) join push.api_keys x on x.id = u.id
+      cross join lateral (select clock_timestamp() - make_interval(secs => u.age / 1000.0)) t(at)
+      where x.last_used_at is null or x.last_used_at <= t.at - interval '1 minute'
+      order by x.id for no key update of x skip locked
+    ) u
+    where k.id = u.id
     returning 1
   )
   select count(*)::int from noted

@@ -393,7 +393,6 @@ declare
   v_user    constant text := erase_user.user_id;
   v_app     constant text := erase_user.app;
   v_digest  constant bytea := sha256(convert_to(v_user, 'UTF8'));
-  v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
   v_rings   constant bigint := coalesce((
     select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
   v_erasure push.erasure;
@@ -422,7 +421,7 @@ begin
         scanned_at = null, finished_at = null, counts = '{}', rang = e.rang || e.waiting, waiting = '{}'
       where e.id = v_erasure.id returning e.* into v_erasure;
   end if;
-  v_erasure := push.continue_erasure(v_erasure, v_until);
+  v_erasure := push.continue_erasure(v_erasure, clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0));
   is_complete := v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new or is_complete then
     insert into push.audit (action, target, detail) values ('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),

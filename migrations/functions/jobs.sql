@@ -36,7 +36,8 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    when 'miss' then v_more := push.miss(1000) >= 1000;
+    -- Calls from before a restore neither ring nor are announced (push.put_away).
+    when 'miss' then v_more := case when push.restored_at() is null then push.miss(1000) else 0 end >= 1000;
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
     when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
     when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
@@ -45,7 +46,7 @@ begin
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
-    when 'escalate' then v_more := push.bypass(500) >= 500;
+    when 'escalate' then v_more := case when push.restored_at() is null then push.bypass(500) else 0 end >= 500;
     when 'prune' then
       perform push.prune();
       v_more := push.trim_webhooks() >= 5000 or exists (select from push.prune_cursor c where c.after_id > 0);

@@ -8,10 +8,6 @@ declare
   v_missed bigint;
   v_call   record;
 begin
-  -- Calls from before a restore are not announced.
-  if push.restored_at() is not null then
-    return 0;
-  end if;
   -- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
   update push.outbox o set state = 'missed'
   where o.id = any (array(

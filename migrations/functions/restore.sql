@@ -31,7 +31,6 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_most     constant int := 20000;
   v_restored timestamptz := push.restored_at();
-  v_calls    int;
   v_owed     int;
 begin
   -- This function itself updates push.gateways.
@@ -59,9 +58,8 @@ begin
     where o.id = any (array(
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
       limit c_most / 4 for update skip locked));
-  get diagnostics v_calls = row_count;
   -- A row that was locked is ended later.
-  if v_calls = 0 and v_owed = 0 and not exists (select from push.delivery d where d.created_at < v_restored)
+  if not exists (select from push.delivery d where d.created_at < v_restored)
     and not exists (select from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) then
     delete from push.origin;
     insert into push.origin default values;

@@ -208,10 +208,6 @@ declare
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
 begin
-  invites := 0;
-  if push.restored_at() is not null then
-    return;
-  end if;
   with seen as materialized (
     -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
     select y.* from unnest(v_lanes) s(lane) cross join lateral (

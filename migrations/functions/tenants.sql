@@ -19,16 +19,11 @@
 -- A plain expression, which the planner inlines, because it is evaluated for each row that is enqueued. It may return false
 -- for a caller that acts for every app; push.own_apps then decides.
 create or replace function push.acts_for_all() returns boolean language sql stable parallel safe as $$
-  select coalesce(case current_setting('role') when 'none' then
-      pg_has_role(session_user, to_regrole('push_enqueuer'), 'usage')
-          and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
-        or pg_has_role(session_user, to_regrole('push_gateway'), 'usage')
-        or has_schema_privilege(session_user, 'push', 'create')
-    else
-      pg_has_role(current_setting('role')::name, to_regrole('push_enqueuer'), 'usage')
-        and not coalesce(pg_has_role(current_setting('role')::name, to_regrole('push_tenant'), 'usage'), false)
-        and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
-    end, false)
+  select coalesce(pg_has_role(coalesce(nullif(current_setting('role'), 'none')::name, session_user), to_regrole('push_enqueuer'), 'usage')
+      and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage')
+        or pg_has_role(nullif(current_setting('role'), 'none')::name, to_regrole('push_tenant'), 'usage'), false)
+    or current_setting('role') = 'none'
+      and (pg_has_role(session_user, to_regrole('push_gateway'), 'usage') or has_schema_privilege(session_user, 'push', 'create')), false)
 $$;
 comment on function push.acts_for_all is
   'whether the login, and the role set with SET ROLE, act for every app; false: push.own_apps decides';

@@ -220,16 +220,13 @@ comment on function push.resume_invalidation is
 create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
 returns bigint
 language sql volatile security definer set search_path = push, pg_temp as $$
-  with right_one as materialized (
-    select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
-    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
-    cross join lateral (
-      select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
-    ) l
-    cross join lateral push.devices_with(l.app, 'apns', u.token) d
-    where u.environment in (0, 1)
-  ), corrected as (
-    update push.devices d set environment = r.environment from right_one r where d.ctid = r.tid and d.environment <> r.environment
+  with corrected as (
+    update push.devices d set environment = u.name
+    from unnest(p_lane, p_token, p_environment) t(lane, token, environment)
+    join (values (0, 'production'), (1, 'sandbox')) u(code, name) on u.code = t.environment
+    cross join lateral (select l.app from push.lane l where l.id = t.lane and l.provider = 'apns' offset 0) l
+    cross join lateral push.devices_with(l.app, 'apns', t.token) x
+    where d.ctid = x.tid and d.environment <> u.name
     returning 1
   )
   select count(*) from corrected

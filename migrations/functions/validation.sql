@@ -323,25 +323,22 @@ comment on view push.calls_that_skip is 'the calls of which push.skipped_recipie
 create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
 language plpgsql immutable as $$
 declare
-  -- Members that a rendered push has besides the payload: type, action, timestamp, expiresAt, seq, isVoip, a default
-  -- fromName. On Expo, or in an alert, also the title, body, sound and channel around the data.
-  c_own_keys  constant int := 256;
-  c_own_quotes constant int := 40;
+  -- The title, body, sound and channel around the data, on Expo or in an alert.
   c_alert_envelope constant int := 512;
-  c_text constant int := 1000;  -- of the text of a message, a push has at most this many bytes (TemplateRenderer)
   -- The gateway shortens the names that apps only show, if a push is too large with them (CallData.withShortNames). Three dots have as
-  -- many bytes as its ellipsis.
+  -- many bytes as its ellipsis. Of the text of a message, a push has at most 1,000 bytes (TemplateRenderer).
   v_payload jsonb := p_payload || (select coalesce(jsonb_object_agg(key, left(value #>> '{}', 63) || '...'), '{}') from jsonb_each(p_payload)
     where key in ('fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName')
       and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64) || case when not p_is_call and p_payload ? 'text'
-    then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), c_text))) else '{}' end;
+    then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), 1000))) else '{}' end;
   v_text    text := v_payload::text;
   v_escapes int := length(v_text) - length(translate(v_text, E'"\\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_members int;
 begin
-  -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings.
-  select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
+  -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings. Beside the payload,
+  -- a rendered push has type, action, timestamp, expiresAt, seq, isVoip and a default fromName: 256 bytes, with 40 quotes.
+  select octet_length(v_text) + 256 + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
       coalesce(sum(length(value::text) - length(translate(value::text, E'"\\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
     into v_members, v_nested
     from jsonb_each(v_payload);
@@ -357,7 +354,7 @@ begin
       (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end, v_members + case when p_is_call then 0 else c_alert_envelope end,
         case when p_is_call then 5120 else 4096 end),
       -- Flat string keys, and `body` with the whole object again as an escaped string.
-      (2, 'FCM', v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes, 4096),
+      (2, 'FCM', v_members + v_nested + 2 + v_members + v_escapes + 40, 4096),
       (3, 'Expo', v_members + c_alert_envelope, 4096),
       (4, 'web push', v_members + c_alert_envelope, 3993)) l(rank, provider, bytes, most)
     order by l.rank);
