@@ -51,6 +51,7 @@ test-failover image: needs-root
 test-alerts test-clients test-dashboard test-shards test-xmpp image: build
 test-blame test-failover test-upgrade bench-scrape soak: release
 test-clients: packages = golang-go
+test-postgres: options = $(VERSION) $(ONLY)
 test-failover: packages = patroni etcd-server haproxy python3-etcd
 test-shards: packages = postgresql-15-plproxy
 test-xmpp: packages = ejabberd

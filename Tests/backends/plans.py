@@ -212,8 +212,8 @@ for began, work in did.items():
 
 
 def shape(plans):
-    """A plan without its costs."""
-    return [re.sub(r"\s+\(cost=[^)]*\)|duration: \S+ ms", "", p) for p in plans]
+    """A plan without its costs and the parameters that it ran with."""
+    return [re.sub(r"\s+\(cost=[^)]*\)|duration: \S+ ms|\nQuery Parameters: .*", "", p) for p in plans]
 
 
 for began in ("empty", "tiny"):

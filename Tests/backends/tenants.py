@@ -224,7 +224,7 @@ def through_a_function(login, owned_by, app, call):
 def prepare():
     run("create schema deputies; grant usage, create on schema deputies to public")
     for login in ("enqueuer", "tenant_a"):
-        run(f"grant push_enqueuer to ${login}", f"alter role ${login} inherit")
+        run(f"alter role ${login} inherit", f"grant push_enqueuer to ${login}")
         with connect(login=login, autocommit=True) as db:
             db.execute(f"""create function deputies.by_{login}(app text, call text) returns void language sql security definer as
                 $$ select push.enqueue_call(jsonb_build_object('callId', call, 'from', 'x'), '[]', app) $$""")

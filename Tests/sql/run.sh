@@ -567,7 +567,8 @@ SQL
     "$(grep -Ec 'Index (Only )?Scan using delivery_ready on delivery' "$work/plan")" 2
   equal "the deadline is part of both index conditions" \
     "$(grep -Ec 'Index Cond: \(\(ready_lane = .*\) AND \(deadline_at >=? ' "$work/plan")" 2
-  equal "the claim sorts nothing" "$(grep -c 'Sort Key' "$work/plan")" 0
+  # Except, in PostgreSQL 16 and later, the numbers of the lanes that it took from.
+  equal "the claim sorts nothing" "$(grep 'Sort Key' "$work/plan" | grep -vc 'Sort Key: u.lane$')" 0
   # Except push.origin, which has one row.
   equal "the claim scans no table" "$(grep 'Seq Scan' "$work/plan" | grep -vc 'on origin ')" 0
 
@@ -593,7 +594,7 @@ select count(*) from push.enqueue_batch(array(
 SQL
   # Rows that a node returned or removed, times its loops: 200 for each pass over the batch, 40,000 if each call looks at all of them.
   equal "no call of a batch looks at all of the batch" "$(awk '
-    match($0, /rows=[0-9]+ loops=[0-9]+\)/) { split(substr($0, RSTART), f, /[=) ]/); loops = f[4]; if (f[2] * loops > most) most = f[2] * loops }
+    match($0, /rows=[0-9.]+ loops=[0-9]+\)/) { split(substr($0, RSTART), f, /[=) ]/); loops = f[4]; if (f[2] * loops > most) most = f[2] * loops }
     /Rows Removed by/ { if ($NF * loops > most) most = $NF * loops }
     END { if (most == 200) print "one pass at a time"; else print most " rows" }' "$work/plan")" "one pass at a time"
 
@@ -658,6 +659,8 @@ SQL
     "$(grep -c 'using devices_of_user' "$work/chance" | sed 's/^[1-9][0-9]*/yes/')/$(grep -c 'using token_invalidations_lookup' "$work/chance" | sed 's/^[1-9][0-9]*/yes/')" yes/yes
   equal "it walks no index as a whole" "$(grep -A1 -E 'Index (Only )?Scan using' "$work/chance" | grep -v '^--' \
     | awk '/Scan using/ { if (open) whole++; open = !/lane|apps/ } /Index Cond/ { open = 0 } END { print whole + open }')" 0
+else
+  echo "skipped: the plans of queries, because this server has no auto_explain"
 fi
 
 cat "$results"
