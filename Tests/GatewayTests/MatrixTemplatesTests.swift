@@ -4,6 +4,7 @@ import DialectsTestSupport
 import Foundation
 import HTTPSurfaceTestSupport
 import Providers
+import PushModel
 import Runtime
 import SettingsTestSupport
 import Testing

@@ -225,7 +225,8 @@ RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
     "ops": OPS_RELATIONS,
     "keys": {"keys": "SELECT", "apps": "SELECT"},
-    "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT", "schema_functions": "SELECT", "schema_faults": "SELECT"},
+    "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT", "schema_functions": "SELECT", "schema_faults": "SELECT",
+                "missing_rights": "SELECT"},
     "nobody": {},
 }
 

@@ -96,10 +96,10 @@ SCENARIOS = (
     # Its calls are enqueued by statements of their own (trouble): a refusal is one of the whole statement.
     Scenario("greedy", "AppAtQuota", "a backend enqueues more than its app's quota", ("fcm:well-",), ()),
 )
-# CertificateExpires needs a listener with TLS, and two weeks; LockTableFills and DatabaseNotServed stop everything else:
-# alerts_test.yml has their cases.
+# CertificateExpires needs a listener with TLS, and two weeks; LockTableFills and DatabaseNotServed stop everything else, and a job that
+# fails stops other things, too: alerts_test.yml has their cases.
 ALERTS = {scenario.alert for scenario in SCENARIOS if scenario.alert} | {
-    "ReplicaGone", "CertificateExpires", "LockTableFills", "DatabaseNotServed"}
+    "ReplicaGone", "CertificateExpires", "LockTableFills", "DatabaseNotServed", "HousekeepingOverdue"}
 
 
 class Installation:

@@ -107,3 +107,23 @@ select push.put_aside(test.lanes(), '{9,9,9}') as calls \gset
 select test.equal('one whose end cannot be written either is deleted', :calls || ' ' || count(*), '1 0') from push.delivery
   where outbox_id = :unwritable;
 alter table push.history drop constraint nothing_unreadable;
+
+-- A row that a trigger or a constraint refuses: its neighbours are made ready, and end.
+select test.call('neighbour-1', 1, 'fair-a') as n1, test.call('refused', 1, 'fair-a') as refused, test.call('neighbour-2', 1, 'fair-a') as n2 \gset
+create function pg_temp.states() returns text language sql as $$
+  select coalesce(string_agg(o.call_id || ' ' || d.state, ', ' order by o.id), 'none') from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where o.call_id in ('neighbour-1', 'refused', 'neighbour-2') $$;
+create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+update push.delivery set state = 2, ready_lane = null, due_at = now() where outbox_id in (:n1, :refused, :n2);
+select format('create trigger refuse before update on push.delivery for each row when (old.outbox_id = %s) execute function pg_temp.refuse()', :refused) \gexec
+select push.promote() as promoted \gset
+select test.equal('a push that cannot be made ready keeps no other waiting', pg_temp.states(), 'neighbour-1 0, refused 2, neighbour-2 0');
+drop trigger refuse on push.delivery;
+update push.delivery set deadline_at = now() - interval '1 s', due_at = now() - interval '1 s' where outbox_id in (:n1, :refused, :n2);
+select format('alter table push.history add constraint refuse check (outbox_id <> %s) not valid', :refused) \gexec
+select test.equal('a push whose end cannot be written keeps no other from ending', push.expire() || ' ' || pg_temp.states(), '2 refused 2');
+select push.expire() as again \gset
+select test.equal('its call is named, once', (select string_agg(detail ->> 'sqlstate', ', ') from push.audit
+  where action = 'put_aside' and target = 'push.outbox.id ' || :refused), '23514');
+alter table push.history drop constraint refuse;
+select test.equal('it ends as soon as it can', push.expire() || ' ' || pg_temp.states(), '1 none');

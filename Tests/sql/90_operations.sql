@@ -210,6 +210,19 @@ select test.equal('a job that has no row is bad', (select state || ' ' || value 
   'bad no row in push.job: miss, prune');
 rollback to jobs;
 select test.equal('an hourly job may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
+savepoint jobs;
+update push.job set due_at = now() + interval '55 minutes', taken_at = now() - interval '5 minutes', done_at = now() - interval '65 minutes'
+  where name = 'ensure_partitions';
+select test.equal('but not if its last run has failed', (select state || ' ' || value from push.health where item = 'housekeeping'),
+  'warn ensure_partitions overdue for 00:05:00');
+update push.job set done_at = now() - interval '1 minute' where name = 'miss';
+select test.equal('metrics count such jobs', (select string_agg(what || ' ' || value, ', ' order by what) from push.observe() where what ~ '^overdue'),
+  'overdue_bad 1, overdue_warn 1');
+update push.gateways set started_at = now() - interval '2 days' where alive;
+update push.job set done_at = now() - interval '7 hours' where name = 'ensure_partitions';
+select test.equal('the one that is overdue for longest is named', (select state || ' ' || value from push.health where item = 'housekeeping'),
+  'bad ensure_partitions overdue for 06:00:00');
+rollback to jobs;
 select test.equal('a hint names the role, unless operators may do it', (select string_agg(item, ', ' order by item) from push.health where hint ~
   '(as a role in pg_signal_backend|[Oo]wner of the schema|role in push_keys|superuser|administrator)'),
   'API keys, history without a partition, lock table, oldest transaction, other logins, prepared transactions, replication slots, schema, '
@@ -224,6 +237,17 @@ select test.equal('a trigger that is disabled, and functions that the service ma
 alter table push.outbox enable trigger fan_out;
 select push.grant_roles() is not null as done \gset
 select test.equal('what the hint says mends them', pg_temp.schema_is(), 'ok complete');
+create role push_test_lost login in role push_gateway;
+set local role push_test_lost;
+select push.register_gateway('lost', '1') as lost \gset
+reset role;
+select test.equal('a gateway notes its role', (select login from push.gateways where id = :lost), 'push_test_lost');
+revoke push_gateway from push_test_lost;
+select test.equal('that of a gateway that has lost its membership is named', pg_temp.schema_is() ~ '^bad push_test_lost may not execute push\.', true);
+update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where id = :lost;
+select test.equal('until it signs off', pg_temp.schema_is(), 'ok complete');
+revoke usage on schema push from push_gateway, push_ops;
+select test.equal('so is a schema that gateways may not use', pg_temp.schema_is(), 'bad push_gateway may not use the schema push');
 rollback to schema;
 savepoint schema;
 drop index push.delivery_waiting;

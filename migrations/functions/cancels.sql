@@ -81,9 +81,21 @@ begin
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics ended = row_count;
+exception when others then
+  if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+  if cardinality(p_places) > 1 then
+    ended := (select sum(push.bury(array[p], p_outcome, p_reason)) from unnest(p_places) p);
+  else
+    ended := 0;
+    insert into push.audit (action, target, detail)
+    select 'put_aside', 'push.outbox.id ' || d.outbox_id, jsonb_build_object('sqlstate', sqlstate, 'pushes', 1) from push.delivery d
+    where d.ctid = any (p_places) and not exists (select from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
+      and a.target = 'push.outbox.id ' || d.outbox_id);
+  end if;
 end
 $$;
-comment on function push.bury is 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many';
+comment on function push.bury is 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many. '
+  'What cannot be read or written is left; push.audit and push.health name its call';
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
 --

@@ -228,12 +228,9 @@ begin
       v_count := v_count + 1;
       insert into push.audit (action, target, detail) values ('put_aside', 'push.outbox.id ' || v_call.outbox_id,
         jsonb_build_object('sqlstate', sqlstate, 'pushes', cardinality(v_call.places)));
-      begin
-        perform push.bury(v_call.places, 4, 'Unreadable');
-      exception when others then
-        if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+      if push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places) then
         delete from push.delivery d where d.ctid = any (v_call.places);
-      end;
+      end if;
     end;
   end loop;
   return v_count;

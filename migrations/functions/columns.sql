@@ -24,6 +24,7 @@ begin
   alter table push.origin add column if not exists written_at timestamptz generated always as (push.written_at()) stored;  -- 0.1.0 has it
   insert into push.origin (made_at) select clock_timestamp() where not exists (select from push.origin);
   alter table push.job add column done_at timestamptz not null default clock_timestamp();
+  alter table push.gateways add column login text;
   alter table push.receipt_batch add column tickets int generated always as (cardinality(ticket)) stored;
   alter table push.delivery add column paired boolean not null default false, add column found_ended boolean not null default false,
     add column handed_on_at timestamptz, add column accepted_at timestamptz, add column handed_on_by int[];
@@ -69,4 +70,5 @@ $$;
 comment on column push.apps.message_text is
   'whether the text of a message may be in its payload, as text, and is shown; false: such a message is refused';
 comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
+comment on column push.gateways.login is 'the role as which it has registered';
 comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';

@@ -11,7 +11,8 @@ create or replace function push.register_gateway(p_name text, p_version text) re
 language sql security definer set search_path = push, pg_temp as $$
   -- Waits for the disk. A session may have asked for more than "on"; that is kept.
   select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
-  insert into push.gateways (name, version) values (p_name, p_version) returning id
+  insert into push.gateways (name, version, login)
+    values (p_name, p_version, coalesce(nullif(current_setting('role'), 'none'), session_user)) returning id
 $$;
 comment on function push.register_gateway is
   'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
@@ -99,7 +100,7 @@ begin
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin
-      perform push.bury(v_gone, 4, 'GatewayCrashed');
+      rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
     exception when others then
       rows_found := rows_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;

@@ -130,29 +130,15 @@ language sql stable as $$
           'provider fails: docs/operations/a-provider-is-down.md, or requests-go-unanswered.md if it does not answer.' end) end
     from trouble t
   union all
-  -- Overdue since the due time, or since a step should have been done, but not from before there was a gateway. Who takes a job moves its
-  -- due time on, also if the step then fails.
   select 'housekeeping',
-      case when m.names is not null then format('no row in push.job: %s', m.names)
-        when g.since is null then 'waits for a replica'
-        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-      case when m.names is null and j.late is null then 'ok' else 'bad' end,
-      case when m.names is null
+      coalesce('no row in push.job: ' || string_agg(j.name, ', ') filter (where j.every is null),
+        (array_agg(format('%s overdue for %s', j.name, date_trunc('second', j.overdue)) order by j.state, j.overdue desc))[1],
+        case when exists (select from living) then 'in time' else 'waits for a replica' end),
+      coalesce(min(j.state), 'ok'),
+      case when bool_and(j.every is not null) is not false
         then 'push.job says what is due, and when it was last done; any replica takes it. What fails is in the replicas'' logs.'
         else 'A job without a row never runs. The owner of the schema adds it: docs/operations/a-job-has-no-row.md.' end
-    from (select min(g.started_at) as since from living g) g
-    cross join (
-      select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
-        'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
-      where not exists (select from push.job j where j.name = n.name)
-    ) m
-    left join lateral (
-      select j.name, now() - x.since as late
-      from push.job j cross join lateral (select greatest(least(j.due_at, j.done_at + j.every), g.since) as since) x
-      where now() - x.since > greatest(interval '10 s', 5 * j.every)
-      order by 2 desc limit 1
-    ) j on g.since is not null
+    from push.overdue_jobs j
 $$;
 comment on function push.health_of_replicas is 'checks of the replicas and of what they send; for push.health';
 
@@ -184,8 +170,8 @@ language sql stable as $$
   union all
   select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
-      'In the last day, claims could not read these calls; their pushes are dead (Unreadable). SQLSTATE XX001 or XX002: the table or an '
-      'index is damaged, restore a backup. Others: a value that was written by hand.'
+      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or their end cannot be written. SQLSTATE XX001 or '
+      'XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or a trigger that somebody has added.'
     from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
   -- Calls from before a restore are left as they are.

@@ -5,14 +5,25 @@
 create or replace function push.promote(p_max int default 2000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_promoted bigint;
-begin
-  update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-  where d.ctid = any (array(
+  v_due      tid[] := array(
     select w.ctid from push.delivery w
     where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
-    order by w.due_at limit p_max for no key update skip locked));
-  get diagnostics v_promoted = row_count;
+    order by w.due_at limit p_max for no key update skip locked);
+  v_promoted bigint := 0;
+  v_count    bigint;
+begin
+  -- All at once. If one fails, for example by a trigger that somebody has added, each alone, so that it keeps no other waiting.
+  for i in 0..cardinality(v_due) loop
+    begin
+      update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
+        where d.ctid = any (case when i = 0 then v_due else v_due[i:i] end);
+      get diagnostics v_count = row_count;
+      v_promoted := v_promoted + v_count;
+      exit when i = 0;
+    exception when others then
+      if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+    end;
+  end loop;
   perform push.ring_doorbell() where v_promoted > 0;
   return v_promoted;
 end

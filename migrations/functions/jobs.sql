@@ -65,3 +65,21 @@ $$;
 comment on function push.run_job is
   'runs one step of a job. p_name: what push.take_job returned. Returns true if there is more to do; the job is then due '
   'again at once';
+
+-- What fails is due again after its interval, since push.take_job has moved the due time on. So it counts from the last step that was done,
+-- but not from before there was a gateway. One try more is left to jobs that are run seldom: nothing urgent is among them.
+create or replace view push.overdue_jobs as
+select n.name, n.every, now() - n.since as overdue,
+  case when now() - n.since <= 5 * n.every then 'warn' else 'bad' end as state
+from (
+  select name, j.every, greatest(least(j.due_at, j.done_at + j.every), g.since) as since
+  from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
+    'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) r(name)
+  full join push.job j using (name)
+  cross join (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
+  where g.since is not null or j.every is null
+) n
+where n.every is null or now() - n.since > case when n.every > '2 s' then interval '1 minute' else '10 s' end;
+comment on view push.overdue_jobs is 'jobs that are not done in time, because each run fails or none takes place; for push.health and metrics';
+comment on column push.overdue_jobs.overdue is 'for how long; null: it has no row, and no gateway runs';
+comment on column push.overdue_jobs.state is 'warn or bad, as in push.health';

@@ -41,7 +41,7 @@ union all values
     'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.look_up_api_key, '
     'push.good_api_keys, push.note_api_key_uses')
 -- For migrate --check. A schema that was applied with psql does not have the tables.
-union all select 'push_gateway', 'select on push.' || t from unnest('{schema_faults,schema_migration,schema_functions}'::text[]) t
+union all select 'push_gateway', 'select on push.' || t from unnest('{schema_faults,missing_rights,schema_migration,schema_functions}'::text[]) t
   where to_regclass('push.' || t) is not null;
 comment on view push.role_rights is 'the rights of the roles; for push.grant_roles and push.health';
 comment on column push.role_rights.role is 'the role';
@@ -157,15 +157,26 @@ comment on column push.schema_objects.state is 'the state that calls depend on; 
 create materialized view if not exists push.schema_made as select * from push.schema_objects with no data;
 comment on materialized view push.schema_made is 'push.schema_objects as migrate has left them';
 
+-- Of push_gateway, of who asks, and of the logins of gateways that run, or have fallen silent within an hour.
+create or replace view push.missing_rights as
+select r.rolname::text as role, coalesce('execute push.' || p.proname, 'use the schema push') as "right"
+from push.role_rights x
+left join lateral regexp_matches(x."right", 'push[.]([a-z_]+)', 'g') m(names) on true
+left join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
+join pg_roles r on r.rolname in ('push_gateway', current_user) or r.rolname in (
+  select g.login from push.gateways g where g.ended_reason is distinct from 'retired' and g.heartbeat_at > now() - interval '1 hour')
+where x.role = 'push_gateway' and x."right" !~ '^select'
+  and not coalesce(has_function_privilege(r.oid, p.oid, 'execute'), has_schema_privilege(r.oid, 'push', 'usage'));
+comment on view push.missing_rights is 'what a gateway must be allowed to do, and may not; for push.health, /readyz and check-config';
+comment on column push.missing_rights.role is 'the role or login';
+comment on column push.missing_rights."right" is 'what it may not do';
+
 create or replace view push.schema_faults as
 select case when o.object is null then m.object || ' is missing' when m.object like 'function %' then m.object || ' was changed'
   else m.object || ' is ' || o.state end as fault
 from push.schema_made m left join push.schema_objects o using (object)
 where o.state is distinct from m.state or o.state ~ '^(disabled|invalid|under|without)'
-union all select format('%s may not execute push.%s', r.role, p.proname)
-from push.role_rights r cross join lateral regexp_matches(r."right", 'push[.]([a-z_]+)', 'g') m(names)
-join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
-where r.role = 'push_gateway' and r."right" like 'execute %' and not has_function_privilege(to_regrole(r.role), p.oid, 'execute');
+union all select format('%s may not %s', r.role, r."right") from push.missing_rights r;
 comment on view push.schema_faults is 'how the schema differs from what migrate has left; for push.health and push-gateway migrate';
 comment on column push.schema_faults.fault is 'a sentence';
 

@@ -120,6 +120,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
   union all
+  select 'overdue_' || j.state, null, null, null, null, count(*) from push.overdue_jobs j group by 1
+  union all
   select x.what, r.app, null, null, null, sum(r.tickets)
     from push.receipt_batch r cross join lateral (
       -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
@@ -143,7 +145,7 @@ $$;
 comment on function push.observe is
   'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane '
   'with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest '
-  'delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, '
+  'delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, overdue_warn, overdue_bad (jobs), '
   'receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys '
   'of the HTTP API with less than 30 days left), quota_calls, '
   'quota_notifications and quota_recipients (the used part of a quota); webhook_waiting and webhook_dropped (events), '
