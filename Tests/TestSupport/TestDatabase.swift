@@ -88,7 +88,7 @@ public struct TestDatabase: Sendable {
 
   /// Does what follows from what was committed, as a gateway does after each commit. For tests without one.
   public func followUp() async throws {
-    // A run begins nothing more after a quarter of a second, which a busy machine may take for nothing.
+    // A run begins nothing more after a quarter of a second.
     let isDue = "exists (select from push.follow_ups where due_at <= clock_timestamp() and tries = 0)"
     for _ in 0..<20 {
       try await execute(

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, PATIENCE, WAYS, check, connect, follow, is_blocked, owner, refused, until
+from harness import OWNER, PATIENCE, WAYS, check, connect, follow, is_blocked, later, owner, refused, until
 
 APP = "declines"
 DECLINE = "select push.decline_call(%s, %s, 'declines', %s)"
@@ -87,12 +87,6 @@ def past(call_id):
 def promote():
     """Runs the jobs that a gateway runs a moment later."""
     owner("select push.promote()")
-    follow()
-
-
-def later():
-    """Does what was put off."""
-    owner("update push.follow_ups set due_at = now() returning 1")
     follow()
 
 

@@ -6,7 +6,7 @@ from threading import Event, Thread
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, check, connect, owner, refused
+from harness import OWNER, check, connect, follow, later, owner, refused
 
 APP = "erasing"
 CALLS = 60
@@ -20,19 +20,11 @@ enqueued, settled = Event(), Event()
 
 def go_on():
     """Gateways continue the erasures, later, and do what follows."""
-    follow()
+    later()
     owner("update push.erasure set looked_at = looked_at - interval '1 minute' where finished_at is null returning null")
     while owner("select push.finish_erasures()"):
         pass
-    follow()
-
-
-def follow():
-    # A note whose call was locked is taken again a little later.
-    soon = "(select count(*) from push.follow_ups where due_at < now() + interval '500 ms')"
-    runs = "push.follow_up(true, p_within => '1 day') + push.follow_up(p_within => '1 day') + push.follow_up(null)"
-    while owner(f"select {runs} + {soon}"):
-        pass
+    later()
 
 
 def worker(body):
@@ -115,7 +107,7 @@ def of_traffic():
     for thread in threads:
         thread.join()
     # What follows is done later where a call was locked, and its cancels are sent.
-    follow()
+    go_on()
     last = worker(gateways)
     last.start()
     last.join()
@@ -125,7 +117,8 @@ def of_traffic():
     check("the other user's part in the calls is whole",
         owner("select count(*) from push.outbox where app = %s and recipients @> %s and recipients @> '[\"neighbour-4242\"]'",
         APP, Jsonb([{"userId": OTHER, "fcmToken": TOKENS[OTHER]}])), CALLS)
-    for user in (VICTIM, "nobody-4242"):
+    # A pass leaves what was registered after it began, so the last one begins now.
+    for user in (VICTIM, "nobody-4242") * 2:
         for _ in range(100):
             if owner("select bool_and(is_complete) and sum(waiting) = 0 from push.erase_user(%s, %s)", user, APP):
                 break
@@ -217,7 +210,6 @@ def of_a_locked_invite():
     with psycopg.connect(OWNER) as held:
         held.execute("select n from push.delivery where outbox_id = %s for update", (number,))
         with connect(login="ops", autocommit=True) as db:
-            db.execute("set lock_timeout = '5s'")
             db.execute("select * from push.erase_user(%s, %s, 60000)", (both[0], APP))
         check("an erasure waits for no invite", owner("select declined from push.outbox where id = %s", number), None)
     go_on()

@@ -47,7 +47,7 @@ equal() {
 
 psql -Xq "$given" -c "create database $name" >/dev/null
 # A session that waits for another one gives up in the end, and the check in which it waits fails.
-psql -Xq "$given" -c "alter database $name set lock_timeout = '1min'" -c "alter database $name set statement_timeout = '2min'"
+psql -Xq "$given" -c "alter database $name set lock_timeout = '5min'" -c "alter database $name set statement_timeout = '10min'"
 "$root"/scripts/apply-schema.sh "$url"
 sql -f "$here/../sql/clock.psql" >/dev/null
 password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
@@ -85,7 +85,7 @@ default_pool_size = 2
 auth_type = scram-sha-256
 auth_file = $work/pool/users
 admin_users = ${name}_nobody
-query_wait_timeout = 120
+query_wait_timeout = 600
 SETTINGS
   [ -z "$user" ] || chown -R "$user" "$work/pool"
   chmod 600 "$work/pool/users"
@@ -93,7 +93,7 @@ SETTINGS
   pool=$!
   while kill -0 "$pool" 2>/dev/null; do
     # Checks that the admin console is that of this pgbouncer: another program may have taken the port.
-    if [ "$(PGCONNECT_TIMEOUT=2 psql -XAtq "postgres://${name}_nobody:$password@127.0.0.1:$1/pgbouncer" \
+    if [ "$(PGCONNECT_TIMEOUT=60 psql -XAtq "postgres://${name}_nobody:$password@127.0.0.1:$1/pgbouncer" \
       -c 'show databases' 2>/dev/null | grep -c "^$name|")" = 1 ]; then
       return 0
     fi

@@ -6,7 +6,7 @@ import threading
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, WAYS, check, connect, follow, is_blocked, owed, owner, refused, until
+from harness import OWNER, WAYS, check, connect, follow, is_blocked, later, owed, owner, refused, until
 
 LEVELS = {"repeatable read": psycopg.IsolationLevel.REPEATABLE_READ, "serializable": psycopg.IsolationLevel.SERIALIZABLE}
 APP = "snapshots"
@@ -153,9 +153,9 @@ def ends(way, level, gateway):
         db.rollback()
         check(name("then it knows"), end(db, call("raced")), False)
         db.commit()
-    follow()
     # A call with a user whom it has not reached is looked at once more, a second later.
-    check(name("nothing is left to be looked at"), owner("select count(*) from push.follow_ups where due_at <= clock_timestamp()"), 0)
+    later()
+    check(name("nothing is left to be looked at"), owner("select count(*) from push.follow_ups"), 0)
 
 
 def deletions(level, gateway):
@@ -202,16 +202,13 @@ def beside_a_claim(gateway):
         until(lambda: not run.is_alive() or is_blocked(following.info.backend_pid))
         claim.commit()
         run.join()
-        owner("select set_config('lock_timeout', '100 ms', false)")
         try:
             settled = gateway.settle("claiming")
         except psycopg.errors.LockNotAvailable as error:
             settled = error
-        owner("select set_config('lock_timeout', '0', false)")
         check("results of the claim are settled beside an uncommitted follow-up that met it", settled, 2)
         following.commit()
-    owner("update push.follow_ups set due_at = now() where outbox_id = %s returning 1", number)
-    follow()
+    later()
     check("then the phones that rang are told", owed("claiming"), "ana:cancel:ready bruno:cancel:ready")
 
 

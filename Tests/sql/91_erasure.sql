@@ -22,7 +22,6 @@ create function pg_temp.past(p_call text) returns text language sql as $$
 -- Gateways continue the erasures, later.
 create function pg_temp.go_on() returns void language plpgsql as $$
 begin
-  -- One run has half a second.
   for i in 1..100 loop
     update push.erasure set looked_at = looked_at - interval '1 minute';
     exit when not push.finish_erasures() and not exists (

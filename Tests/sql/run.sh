@@ -37,7 +37,7 @@ equal() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got [$2], want [$3
 
 psql -Xq "$given" -c "create database $name" >/dev/null
 # A session that waits for another one gives up in the end, and the check in which it waits fails.
-psql -Xq "$given" -c "alter database $name set lock_timeout = '1min'"
+psql -Xq "$given" -c "alter database $name set lock_timeout = '5min'"
 "$root"/scripts/apply-schema.sh "$url"
 
 # --- The schema as a whole ---
@@ -205,7 +205,7 @@ two() { two_starts "$1"; two_ends; }
 two_starts() { printf '%s\n\\echo done\n' "$1" >&5; }
 two_ends() { read_all <&6; }
 # Waits until a query is true.
-wait_until() { [ "$(sql -c "select test.until(\$query\$$2\$query\$)")" = t ] || not_ok "$1" "not within a minute"; }
+wait_until() { [ "$(sql -c "select test.until(\$query\$$2\$query\$)")" = t ] || not_ok "$1" "not within five minutes"; }
 two_waits() {
   wait_until "session two waits for another" \
     "select cardinality(pg_blocking_pids(pid)) > 0 from pg_stat_activity where application_name = 'two'"

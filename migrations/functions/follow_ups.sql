@@ -47,7 +47,8 @@ comment on column push.delivery.accepted_at is
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
 
 -- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four calls, and begins no
--- more after a quarter of a second. The notes of a call are in one bite, so that thousands of declines of one call are one piece of work.
+-- more after a quarter of a second. Every run takes one, also if finding the notes took longer. The notes of a call are in one bite, so
+-- that thousands of declines of one call are one piece of work.
 --
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone, and its
 -- notes are tried call by call, by the job follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
@@ -93,7 +94,7 @@ begin
       from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
     ) c group by c.bite order by c.bite
   loop
-    if clock_timestamp() > v_until then
+    if v_count > 0 and clock_timestamp() > v_until then
       return p_max;
     end if;
     v_count := v_count + cardinality(v_bite);

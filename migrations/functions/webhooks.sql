@@ -414,13 +414,14 @@ begin
         and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
           where l.app = x.app and s.updated_at > v_begun - c_age_max)
       for no key update skip locked));
-  -- Apps take turns, because looking for the oldest events of many may take longer than one step may. Each app's events are found by an
-  -- index of their own, so those of an app whose row an operator has locked, which are left, keep no others from being deleted.
+  -- Apps take turns, because looking for the oldest events of many may take longer than one step may; a step does at least one app. Each
+  -- app's events are found by an index of their own, so those of an app whose row an operator has locked, which are left, keep no others
+  -- from being deleted.
   for v_hook in
     select w.* from push.webhook w where (select true from push.webhook_event e where e.app = w.app limit 1)
     order by random() for no key update of w skip locked
   loop
-    exit when clock_timestamp() > v_begun + interval '250 ms';
+    exit when v_count is not null and clock_timestamp() > v_begun + interval '250 ms';
     delete from push.webhook_event e
       where e.id = any (array(
         select x.id from push.webhook_event x
