@@ -65,7 +65,7 @@ run() {
   dictionary=Tests/Fuzz/dictionaries/$target.dict
   status=0
   # First the seeds, then inputs found by earlier runs here, then new inputs.
-  "$bin/$target" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+  "$bin/$target" -max_total_time="$seconds" -max_len=4096 -timeout=60 -rss_limit_mb=1024 -print_final_stats=1 \
     -artifact_prefix="$out/found/$target-" ${dictionary:+$([ ! -e "$dictionary" ] || echo "-dict=$dictionary")} \
     "$out/corpus/$target" "Tests/Fuzz/corpus/$target" >"$out/$target.log" 2>&1 || status=$?
   awk -v target="$target" '

@@ -122,7 +122,7 @@ start() {
       tries=$((tries + 1))
       [ -n "$given" ] && port=$given || port=$(free_port)
       configure
-      run "$bin/pg_ctl" start -w -t 60 -s -D "$data" -l "$log" >/dev/null 2>&1 9>&- && break
+      run "$bin/pg_ctl" start -w -t 600 -s -D "$data" -l "$log" >/dev/null 2>&1 9>&- && break
       if [ -n "$given" ] || [ "$tries" -ge 5 ] || ! tail -n 20 "$log" | grep -q "could not bind"; then
         fail "Postgres did not start on port $port, see $log: $(grep -E 'FATAL|ERROR' "$log" | tail -n 1)"
       fi
@@ -137,7 +137,7 @@ start() {
 
 stop() {
   running || return 0
-  run "$bin/pg_ctl" stop -w -t 60 -s -m fast -D "$data" >/dev/null || fail "Postgres did not stop, see $log"
+  run "$bin/pg_ctl" stop -w -t 600 -s -m fast -D "$data" >/dev/null || fail "Postgres did not stop, see $log"
 }
 
 find_programs

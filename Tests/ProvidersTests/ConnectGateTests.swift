@@ -75,6 +75,6 @@ import Testing
     PushRequest(
       tag: tag, deliveryID: DeliveryID(high: 0, low: 0), kind: .invite, environment: .production,
       token: Array("ExponentPushToken[\(tag)]".utf8), body: Array("{}".utf8), collapseID: nil,
-      deadline: SystemClock().now() + .seconds(30), expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
+      deadline: SystemClock().now() + .seconds(600), expiresAtMilliseconds: SystemClock().wallMilliseconds() + 600_000)
   }
 }

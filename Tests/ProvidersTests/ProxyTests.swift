@@ -172,8 +172,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
       PushRequest(
         tag: 0, deliveryID: DeliveryID(high: 1, low: 1), kind: .invite, environment: .production,
         token: Array("android-token-1".utf8), body: Array(#"{"callId":"c1","fromId":"u1"}"#.utf8), collapseID: nil,
-        deadline: SystemClock().now() + .seconds(30),
-        expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
+        deadline: SystemClock().now() + .seconds(600),
+        expiresAtMilliseconds: SystemClock().wallMilliseconds() + 600_000)
     ])
     #expect(await reports.results(1)[0]?.outcome.isAccepted == true)
     await provider.shutDown(by: SystemClock().now() + .seconds(5))

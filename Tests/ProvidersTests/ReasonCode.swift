@@ -97,13 +97,13 @@ extension PushProvider {
 }
 
 extension PushRequest {
-  /// An invite to a device that rings for half a minute.
+  /// An invite to a device that rings for ten minutes, which is longer than a busy machine takes.
   static func test(_ tag: Int, token: String, body: String) -> PushRequest {
     PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 1, low: UInt64(tag)), kind: .invite, environment: .production,
       token: Array(token.utf8), body: Array(body.utf8), collapseID: nil,
-      deadline: SystemClock().now() + .seconds(30),
-      expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
+      deadline: SystemClock().now() + .seconds(600),
+      expiresAtMilliseconds: SystemClock().wallMilliseconds() + 600_000)
   }
 }
 

@@ -20,8 +20,8 @@ private struct OneToken: ProviderTokenSource {
     let request = PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 1, low: UInt64(tag)), kind: .invite, environment: .production,
       token: Array("token-of-a-phone".utf8), body: Array(#"{"callId":"c1"}"#.utf8), collapseID: nil,
-      deadline: SystemClock().now() + .seconds(30),
-      expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
+      deadline: SystemClock().now() + .seconds(600),
+      expiresAtMilliseconds: SystemClock().wallMilliseconds() + 600_000)
     request.permit = permit
     return request
   }

@@ -14,8 +14,8 @@ import Testing
     PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 1, low: UInt64(tag)), kind: .invite, environment: .production,
       token: Array(token.utf8), body: Array(body.utf8), collapseID: nil,
-      deadline: SystemClock().now() + .seconds(30),
-      expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
+      deadline: SystemClock().now() + .seconds(600),
+      expiresAtMilliseconds: SystemClock().wallMilliseconds() + 600_000)
   }
 
   @Test func `the FCM simulator accepts pushes with an access token for the service account's file`() async throws {

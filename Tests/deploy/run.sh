@@ -58,14 +58,14 @@ finish() {
   exit 0
 }
 
-# Waits until a command succeeds: for at most 60 s, and not longer than the process behind it lives.
+# Waits until a command succeeds: for at most 5 minutes, and not longer than the process behind it lives.
 await() {
   pid=$1 log=$2
   shift 2
   tries=0
   until "$@" >/dev/null 2>&1; do
     tries=$((tries + 1))
-    if [ "$tries" -gt 600 ] || ! kill -0 "$pid" 2>/dev/null; then
+    if [ "$tries" -gt 3000 ] || ! kill -0 "$pid" 2>/dev/null; then
       not_ok "waiting for: $*" "$(tail -n 3 "$log" | tr '\n' ' ')"
       finish
     fi
@@ -144,7 +144,7 @@ app=PUSH_GATEWAY_APPS_PORTEIRO
 overrides="PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$http PUSH_GATEWAY_TLS_CA_FILE=$simulators/ca.pem
   ${app}_APNS_TEAM_ID=$(value team_id) ${app}_APNS_KEY_ID=$(value key_id) ${app}_APNS_TOPIC=$(value topic)
   ${app}_APNS_PRODUCTION_URL=$(value production_url) ${app}_APNS_SANDBOX_URL=$(value sandbox_url)
-  ${app}_FCM_URL=$(url_of fcm) ${app}_EXPO_URL=$(url_of expo)"
+  ${app}_FCM_URL=$(url_of fcm) ${app}_EXPO_URL=$(url_of expo) ${app}_RING_SECONDS=600"
 
 # shellcheck disable=SC2086 # these are words
 passes "check-config is content with the example and the unit's credentials" \
@@ -177,7 +177,7 @@ await "$serving" "$work/gateway.log" grep -q '^READY=1$' "$work/notified"
 ok "the gateway tells systemd that it is ready"
 # It claims before the first connection to a provider is ready.
 await "$serving" "$work/gateway.log" \
-  curl --fail --silent --show-error --noproxy '*' --max-time 2 "http://127.0.0.1:$http/readyz"
+  curl --fail --silent --show-error --noproxy '*' --max-time 60 "http://127.0.0.1:$http/readyz"
 ok "the image's health check agrees as soon as a provider is connected"
 equal "a status line says what it serves" \
   "$(grep -c '^STATUS=serving porteiro/apns porteiro/fcm porteiro/expo$' "$work/notified")" 1
@@ -215,7 +215,7 @@ equal "ready comes before stopping" \
 if [ -n "$trace" ] && command -v systemd-analyze >/dev/null 2>&1; then
   # The tracer is a process of its own, and may still be writing.
   tries=0
-  until tail -n 3 "$work/trace" | grep -q '+++ exited with 0 +++' || [ "$tries" -ge 50 ]; do
+  until tail -n 3 "$work/trace" | grep -q '+++ exited with 0 +++' || [ "$tries" -ge 3000 ]; do
     tries=$((tries + 1))
     sleep 0.1
   done

@@ -38,7 +38,7 @@ from session import normal  # noqa: E402
 PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md", "docs/app.md", *sorted(
     str(path.relative_to(ROOT)) for path in ROOT.glob("docs/operations/*.md"))]
 FOLDER, OPS, API = "/tmp/tour", "127.0.0.1:8080", "127.0.0.1:8081"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 # A command that only asks, and so may be repeated.
 CHANGES = r"\b(enqueue_call|answer_call|end_call|pause_lane|resume_lane|pg_sleep)\b"
 ASKS = re.compile(r"(push-gateway (timeline|status|lanes)|sleep |curl (?!.*-d )|grep|select (?!.*%s))" % CHANGES, re.S)
@@ -195,7 +195,8 @@ def options(gateway):
                     continue
                 program, command, arguments = use.groups()
                 if (program, command) not in helps:
-                    done = subprocess.run([gateway.parent / program, command, "--help"], text=True, capture_output=True, timeout=60)
+                    done = subprocess.run([gateway.parent / program, command, "--help"], text=True, capture_output=True,
+                                          timeout=PATIENCE_SECONDS)
                     helps[program, command] = done.stdout if done.returncode == 0 else None
                 known = helps[program, command]
                 unknown = [one for one in re.findall(r" (--[a-z-]+)", arguments) if known and f"{one}" not in known]

@@ -13,7 +13,8 @@ def received_fault(block, log, patience_seconds):
     token, kind = block.received
     shown, deadline = json.loads(block.text), time.monotonic() + patience_seconds
     while True:
-        lines = log.read_text().splitlines() if log.exists() else []
+        # A line that is still being written counts for the next look.
+        lines = log.read_text().split("\n")[:-1] if log.exists() else []
         found = [push["payload"] for push in map(json.loads, lines) if push["token"].startswith(token) and kind_of(push["payload"]) == kind]
         if found:
             return difference(shown, found[-1])

@@ -27,8 +27,9 @@ VARYING = [
     (re.compile(r"\bpgk_(\d+)_(?:[0-9a-f]{64}\b|…)"), r"pgk_\1_KEY"),
     (re.compile(r"^psql:<stdin>:\d+: "), ""),
 ]
-# What a gateway does after a commit.
-FOLLOW = "select push.follow_up(u.urgent, 1000, '1 day') from (values (true), (false), (true), (false)) u(urgent);"
+# What a gateway does after a commit. And a replica that lives sends heartbeats, however long the page takes.
+FOLLOW = """select push.follow_up(u.urgent, 1000, '1 day') from (values (true), (false), (true), (false)) u(urgent);
+update push.gateways set heartbeat_at = clock_timestamp() where alive and heartbeat_at > clock_timestamp() - interval '30 s';"""
 DURATION = re.compile(r"(-?)(?:\b(\d+) days?\b ?)?(-?)\b(\d\d):(\d\d):(\d\d(?:\.\d+)?)|(-?)\b(\d+) days?\b")
 
 
@@ -86,7 +87,7 @@ class Postgres:
 def psql(url, *arguments, **options):
     environment = {**os.environ, "PSQLRC": str(SHORTCUTS), "PSQL_HISTORY": os.devnull, "PGTZ": "UTC",
                    "PGOPTIONS": "-c client_min_messages=warning"}
-    return subprocess.run(["psql", "-q", *arguments, url], text=True, env=environment, cwd=SITUATIONS, timeout=600,
+    return subprocess.run(["psql", "-q", *arguments, url], text=True, env=environment, cwd=SITUATIONS, timeout=1800,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
 
 
@@ -102,10 +103,10 @@ def run(postgres, situation, has_shortcuts):
 
 def typed(url, situation, has_shortcuts):
     """Sets a situation up and types its blocks in one session; each block with what is wrong, or None, and the seconds that it took."""
-    lines = ["\\echo @@begin `date +%s.%N`", "\\set ON_ERROR_STOP on", "\\o /dev/null", "begin;",
+    # Without the limits of the shortcuts, which a busy machine may reach.
+    lines = ["\\echo @@begin `date +%s.%N`", "\\set ON_ERROR_STOP on", "\\o /dev/null",
+             "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0;", "begin;",
              f"\\i {situation.name}.sql", "commit;", FOLLOW,
-             # A replica that lives sends heartbeats, however long the set-up takes.
-             "update push.gateways set heartbeat_at = clock_timestamp() where alive and heartbeat_at > now() - interval '30 s';",
              f"set session authorization {situation.role};" if situation.role else "",
              "\\o", "\\set ON_ERROR_STOP off", "\\pset footer off", "\\pset pager off", "\\set SHOW_CONTEXT never"]
     for index, block in enumerate(situation.blocks):

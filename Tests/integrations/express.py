@@ -16,7 +16,7 @@ from base64 import b64encode
 from pathlib import Path
 
 from edits import Edits
-from machine import HTTP, ROOT, Machine, Page, Results, await_, ended, expo, free_port, hexadecimal, reachable, stop
+from machine import HTTP, PATIENCE_SECONDS, ROOT, Machine, Page, Results, await_, ended, expo, free_port, hexadecimal, reachable, stop
 
 PAGE = "docs/integrations/express.md"
 NODE = ROOT / ".local/node"
@@ -96,7 +96,7 @@ class Backend:
         """The answer's status and JSON."""
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
         try:
-            with HTTP.open(request, timeout=60) as response:
+            with HTTP.open(request, timeout=PATIENCE_SECONDS) as response:
                 return response.status, json.loads(response.read() or "null")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or "null")
@@ -111,7 +111,7 @@ class Backend:
         return self.post(f"/api/calls/{call}/{what}", userId=who, userType="resident", **more)[0]
 
     def rows(self, table):
-        with HTTP.open(f"{self.address}/tables", timeout=60) as response:
+        with HTTP.open(f"{self.address}/tables", timeout=PATIENCE_SECONDS) as response:
             return json.load(response)[table]
 
     def status(self, call):
@@ -204,7 +204,7 @@ def calls(machine, results, backend):
             call, _ = backend.start()
             kind = "iPhone" if own == HELENA_IPHONE else "Android phone"
             results.equal(f"{what} on a user's {kind}: pushes to it and to the other one", machine.told(
-                call, own, other, lambda: backend.say(call, what, "helena", pushToken=own)), heard)
+                call, own, other, lambda: backend.say(call, what, "helena", pushToken=own), heard[1]), heard)
             backend.say(call, "end", "doorman-7")
             machine.settled()
 

@@ -64,7 +64,8 @@ modules_disabled = {{ "s2s"; "s2s_auth_certs"; "dialback"; "tls"; "offline" }}
 authentication = "internal_plain"
 allow_unencrypted_plain_auth = true
 c2s_require_encryption = false
-smacks_hibernation_time = 60
+smacks_hibernation_time = 3600
+push_gateway_ring_seconds = 300
 {page}
 """)
         # It refuses to run as root, and so do we.

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from machine import Failure, Machine, Results, ROOT
+from machine import PATIENCE_SECONDS, Failure, Machine, Results, ROOT
 
 PAGE = "docs/integrations/web.md"
 CALL = "0b8f2a52-53cb-4a4e-9f0c-0123456789ab"
@@ -24,7 +24,7 @@ class Worker:
 
     def __exit__(self, *_):
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_SECONDS)
 
     def ask(self, **event):
         self.process.stdin.write(json.dumps(event) + "\n")

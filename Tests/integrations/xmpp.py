@@ -5,6 +5,8 @@ import socket
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
+from machine import PATIENCE_SECONDS
+
 CLIENT = "{jabber:client}"
 
 
@@ -13,7 +15,7 @@ class Client:
 
     def __init__(self, port, host, name, password, resource="phone", is_available=True, resumes=False):
         self.bare, self.jid = f"{name}@{host}", f"{name}@{host}/{resource}"
-        self.socket = socket.create_connection(("127.0.0.1", port), 30)
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
         self.kept = []
         self.number = 0
         self._open(host)

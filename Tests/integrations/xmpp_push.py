@@ -184,7 +184,8 @@ class Receiver:
         text = machine.page.files["push-gateway-xmpp.ini"]
         for shown, ours in ((SERVICE, server.service), ("127.0.0.1:5347", f"127.0.0.1:{server.component_port}"),
                             ("http://127.0.0.1:8081", f"http://{machine.api}"),
-                            (f"register_from = {HOST}", f"register_from = {register_from}")):
+                            (f"register_from = {HOST}", f"register_from = {register_from}"),
+                            ("[nodes]\n", "[nodes]\nring_seconds = 300\n")):
             if shown not in text:
                 raise Failure(f"{PAGE} does not configure {shown}")
             text = text.replace(shown, ours)

@@ -53,14 +53,20 @@ def syntax_faults(machine):
 
 def scrape(machine):
     """The metrics of a gateway that has sent a little, in both formats."""
-    _, address = machine.replica("gateway", machine.simulators())
+    process, address = machine.replica("gateway", machine.simulators())
     machine.sql("""insert into push.outbox (app, payload, recipients) select 'porteiro',
         jsonb_build_object('callId', 'scrape-' || g, 'from', 'x'), jsonb_build_array(
           jsonb_build_object('userId', 'a', 'fcmToken', 'scrape_fcm_token_000000000' || g),
           jsonb_build_object('userId', 'b', 'fcmToken', 'fault-UNREGISTERED-0000000' || g))
         from generate_series(1, 3) g""")
     url = f"http://{address}/metrics"
-    return get(url), get(url, OPENMETRICS)
+    machine.await_("the pushes' end", process, machine.work / "gateway.log",
+                   lambda: machine.sql("select not exists (select from push.deliveries)") == "t")
+    # Some metrics have no series before something has happened.
+    while True:
+        text, openmetrics, again = get(url), get(url, OPENMETRICS), get(url)
+        if Exposition(text).labels.keys() == Exposition(again).labels.keys():
+            return text, openmetrics
 
 
 def main(given, gateway):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Longer than anything here takes on a busy machine.
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 # The loopback only: no proxy has a part in it.
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
