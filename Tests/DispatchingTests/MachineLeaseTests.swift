@@ -292,6 +292,20 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
+  @Test("hints about one call do not put off the look-up of all: hints about others may be missing")
+  func hintsBesideAMissingOne() throws {
+    var rig = try MachineRig.open(isListening: false)
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    rig.clear()
+    for _ in 0..<4 {
+      rig.hear(.outbox(.mayHaveEnded([1])))
+      rig.hear(.endedFound(.success(EndedRings())))
+      rig.live(.milliseconds(200))
+    }
+    let asked = rig.lookUps()
+    #expect(asked.count(where: { $0 == [1, 2] }) == 1, "\(asked)")
+  }
+
   @Test("without hints, an invite is looked up before each further attempt, and all are every half second")
   func deaf() throws {
     var rig = try MachineRig.open()

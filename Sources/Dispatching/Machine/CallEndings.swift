@@ -33,6 +33,7 @@ struct CallEndings {
   mutating func setListening(_ isListening: Bool) {
     self.isListening = isListening
     hints.noteAny()
+    nextPoll = Instant(nanoseconds: .min)
   }
 
   /// When a look-up is due; distant future while one is under way.
@@ -48,9 +49,11 @@ struct CallEndings {
   ///   - claimMax: every claim up to this one has been answered.
   mutating func question(_ rings: Set<Int64>, claimMax: Int32, _ now: Instant) -> [Int64]? {
     guard due <= now else { return nil }
-    var wanted = hints.isEmpty ? rings : rings.filter(hints.contains)
+    // Hints about other calls do not put this off: many may come while some are missing.
+    let isPoll = nextPoll <= now
+    var wanted = isPoll ? rings : rings.filter(hints.contains)
     hints.clear()
-    nextPoll = now + settings.lookUpInterval * (isListening ? 4 : 1)
+    if isPoll { nextPoll = now + settings.lookUpInterval * (isListening ? 4 : 1) }
     guard !wanted.isEmpty else { return nil }
     while wanted.count > Self.askedMax, let one = wanted.popFirst() { hints.note([one]) }
     asked = (wanted, claimMax)
