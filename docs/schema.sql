@@ -39,16 +39,11 @@ COMMENT ON FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_paylo
 CREATE FUNCTION push.acts_for_all() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
-  select coalesce(case current_setting('role') when 'none' then
-      pg_has_role(session_user, to_regrole('push_enqueuer'), 'usage')
-          and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
-        or pg_has_role(session_user, to_regrole('push_gateway'), 'usage')
-        or has_schema_privilege(session_user, 'push', 'create')
-    else
-      pg_has_role(current_setting('role')::name, to_regrole('push_enqueuer'), 'usage')
-        and not coalesce(pg_has_role(current_setting('role')::name, to_regrole('push_tenant'), 'usage'), false)
-        and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
-    end, false)
+  select coalesce(pg_has_role(coalesce(nullif(current_setting('role'), 'none')::name, session_user), to_regrole('push_enqueuer'), 'usage')
+      and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage')
+        or pg_has_role(nullif(current_setting('role'), 'none')::name, to_regrole('push_tenant'), 'usage'), false)
+    or current_setting('role') = 'none'
+      and (pg_has_role(session_user, to_regrole('push_gateway'), 'usage') or has_schema_privilege(session_user, 'push', 'create')), false)
 $$;
 
 COMMENT ON FUNCTION push.acts_for_all() IS 'whether the login, and the role set with SET ROLE, act for every app; false: push.own_apps decides';
@@ -251,10 +246,21 @@ begin
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics ended = row_count;
+exception when others then
+  if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+  if cardinality(p_places) > 1 then
+    ended := (select sum(push.bury(array[p], p_outcome, p_reason)) from unnest(p_places) p);
+  else
+    ended := 0;
+    insert into push.audit (action, target, detail)
+    select 'put_aside', 'push.outbox.id ' || d.outbox_id, jsonb_build_object('sqlstate', sqlstate, 'pushes', 1) from push.delivery d
+    where d.ctid = any (p_places) and not exists (select from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
+      and a.target = 'push.outbox.id ' || d.outbox_id);
+  end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text, OUT ended bigint) IS 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many';
+COMMENT ON FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text, OUT ended bigint) IS 'ends deliveries, which are locked, and writes their history. p_places: where they are stored. Returns how many. What cannot be read or written is left; push.audit and push.health name its call';
 
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500, OUT invites bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -277,10 +283,6 @@ declare
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
 begin
-  invites := 0;
-  if push.restored_at() is not null then
-    return;
-  end if;
   with seen as materialized (
     -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
     select y.* from unnest(v_lanes) s(lane) cross join lateral (
@@ -1217,16 +1219,13 @@ CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_en
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-  with right_one as materialized (
-    select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
-    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
-    cross join lateral (
-      select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
-    ) l
-    cross join lateral push.devices_with(l.app, 'apns', u.token) d
-    where u.environment in (0, 1)
-  ), corrected as (
-    update push.devices d set environment = r.environment from right_one r where d.ctid = r.tid and d.environment <> r.environment
+  with corrected as (
+    update push.devices d set environment = u.name
+    from unnest(p_lane, p_token, p_environment) t(lane, token, environment)
+    join (values (0, 'production'), (1, 'sandbox')) u(code, name) on u.code = t.environment
+    cross join lateral (select l.app from push.lane l where l.id = t.lane and l.provider = 'apns' offset 0) l
+    cross join lateral push.devices_with(l.app, 'apns', t.token) x
+    where d.ctid = x.tid and d.environment <> u.name
     returning 1
   )
   select count(*) from corrected
@@ -1632,11 +1631,11 @@ COMMENT ON COLUMN push.history.token IS 'the device token; null: erased, or fini
 
 COMMENT ON COLUMN push.history.environment IS '0 production, 1 sandbox';
 
-COMMENT ON COLUMN push.history.platform IS 'as push.delivery.platform';
+COMMENT ON COLUMN push.history.platform IS '0 unknown, 1 ios, 2 android, 3 web';
 
 COMMENT ON COLUMN push.history.locale IS 'language of visible texts';
 
-COMMENT ON COLUMN push.history.data IS 'as push.delivery.data';
+COMMENT ON COLUMN push.history.data IS 'object of texts: what the recipient''s entry brought for templates, ${recipient.NAME}; null, as a rule: nothing';
 
 CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_push push.history) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -2286,7 +2285,6 @@ declare
   v_user    constant text := erase_user.user_id;
   v_app     constant text := erase_user.app;
   v_digest  constant bytea := sha256(convert_to(v_user, 'UTF8'));
-  v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
   v_rings   constant bigint := coalesce((
     select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
   v_erasure push.erasure;
@@ -2315,7 +2313,7 @@ begin
         scanned_at = null, finished_at = null, counts = '{}', rang = e.rang || e.waiting, waiting = '{}'
       where e.id = v_erasure.id returning e.* into v_erasure;
   end if;
-  v_erasure := push.continue_erasure(v_erasure, v_until);
+  v_erasure := push.continue_erasure(v_erasure, clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0));
   is_complete := v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new or is_complete then
     insert into push.audit (action, target, detail) values ('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
@@ -2511,15 +2509,6 @@ end
 $_$;
 
 COMMENT ON FUNCTION push.fill_call() IS 'fills in what the backend leaves out, and skips a call that exists';
-
-CREATE FUNCTION push.find_api_key(p_id integer) RETURNS TABLE(app text, scopes text[], hash bytea)
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  select k.app, k.scopes, k.hash from push.look_up_api_key(p_id) k where k.state = 'good' and k.addresses is null
-$$;
-
-COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'for gateways of older releases: the app and the scopes of a key to the HTTP API, and the SHA-256 of the whole key to compare with. p_id: the number in the key. No row: there is no such key, or it is revoked, expired or bound to addresses';
 
 CREATE FUNCTION push.find_call(p_call_id text, p_app text, p_user_id text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -2726,7 +2715,7 @@ begin
       from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
     ) c group by c.bite order by c.bite
   loop
-    if clock_timestamp() > v_until then
+    if v_count > 0 and clock_timestamp() > v_until then
       return p_max;
     end if;
     v_count := v_count + cardinality(v_bite);
@@ -2855,7 +2844,7 @@ begin
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin
-      perform push.bury(v_gone, 4, 'GatewayCrashed');
+      rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
     exception when others then
       rows_found := rows_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
@@ -2972,13 +2961,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.grant_app(role text, app text) IS 'lets a backend''s role, and its members, act for this app. They may act only for apps that were granted: the role gets push_tenant and loses push_enqueuer. role: a database role; app: name of the app. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
-
-CREATE FUNCTION push.grant_dashboard() RETURNS text
-    LANGUAGE sql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$ select push.grant_roles() $$;
-
-COMMENT ON FUNCTION push.grant_dashboard() IS 'the same as push.grant_roles, under a name of release 0.1.0';
 
 CREATE FUNCTION push.grant_roles() RETURNS text
     LANGUAGE plpgsql
@@ -3115,8 +3097,8 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
   union all
   select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
-      'In the last day, claims could not read these calls; their pushes are dead (Unreadable). SQLSTATE XX001 or XX002: the table or an '
-      'index is damaged, restore a backup. Others: a value that was written by hand.'
+      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or their end cannot be written. SQLSTATE XX001 or '
+      'XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or a trigger that somebody has added.'
     from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
   -- Calls from before a restore are left as they are.
@@ -3203,29 +3185,15 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
           'provider fails: docs/operations/a-provider-is-down.md, or requests-go-unanswered.md if it does not answer.' end) end
     from trouble t
   union all
-  -- Overdue since the due time, or since a step should have been done, but not from before there was a gateway. Who takes a job moves its
-  -- due time on, also if the step then fails.
   select 'housekeeping',
-      case when m.names is not null then format('no row in push.job: %s', m.names)
-        when g.since is null then 'waits for a replica'
-        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-      case when m.names is null and j.late is null then 'ok' else 'bad' end,
-      case when m.names is null
+      coalesce('no row in push.job: ' || string_agg(j.name, ', ') filter (where j.every is null),
+        (array_agg(format('%s overdue for %s', j.name, date_trunc('second', j.overdue)) order by j.state, j.overdue desc))[1],
+        case when exists (select from living) then 'in time' else 'waits for a replica' end),
+      coalesce(min(j.state), 'ok'),
+      case when bool_and(j.every is not null) is not false
         then 'push.job says what is due, and when it was last done; any replica takes it. What fails is in the replicas'' logs.'
         else 'A job without a row never runs. The owner of the schema adds it: docs/operations/a-job-has-no-row.md.' end
-    from (select min(g.started_at) as since from living g) g
-    cross join (
-      select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
-        'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
-      where not exists (select from push.job j where j.name = n.name)
-    ) m
-    left join lateral (
-      select j.name, now() - x.since as late
-      from push.job j cross join lateral (select greatest(least(j.due_at, j.done_at + j.every), g.since) as since) x
-      where now() - x.since > greatest(interval '10 s', 5 * j.every)
-      order by 2 desc limit 1
-    ) j on g.since is not null
+    from push.overdue_jobs j
 $$;
 
 COMMENT ON FUNCTION push.health_of_replicas() IS 'checks of the replicas and of what they send; for push.health';
@@ -3920,10 +3888,6 @@ declare
   v_missed bigint;
   v_call   record;
 begin
-  -- Calls from before a restore are not announced.
-  if push.restored_at() is not null then
-    return 0;
-  end if;
   -- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
   update push.outbox o set state = 'missed'
   where o.id = any (array(
@@ -4052,19 +4016,18 @@ CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  with use as materialized (
-    select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
-    from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
-  ), free as materialized (
-    -- Skips a key that is locked, for example because it is being revoked. Another replica may have noted a use of the same
-    -- minute.
-    select k.id from push.api_keys k join use u on u.id = k.id
-    where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
-    order by k.id
-    for no key update of k skip locked
-  ), noted as (
+  with noted as (
     update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
-      from use u join free f on f.id = u.id where k.id = u.id
+    from (
+      -- Skips a key that is locked, for example because it is being revoked. Another replica may have noted a use of the same
+      -- minute.
+      select x.id, t.at, u.peer::inet as peer
+      from unnest(p_ids, p_ages, p_peers) u(id, age, peer) join push.api_keys x on x.id = u.id
+      cross join lateral (select clock_timestamp() - make_interval(secs => u.age / 1000.0)) t(at)
+      where x.last_used_at is null or x.last_used_at <= t.at - interval '1 minute'
+      order by x.id for no key update of x skip locked
+    ) u
+    where k.id = u.id
     returning 1
   )
   select count(*)::int from noted
@@ -4238,6 +4201,8 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
   union all
+  select 'overdue_' || j.state, null, null, null, null, count(*) from push.overdue_jobs j group by 1
+  union all
   select x.what, r.app, null, null, null, sum(r.tickets)
     from push.receipt_batch r cross join lateral (
       -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
@@ -4259,7 +4224,7 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
     where w.state <> 'off' and x.value is not null
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota); webhook_waiting and webhook_dropped (events), webhook_oldest (age of the oldest) and webhook_failing (both in seconds), webhook_stopped (1: paused, or after 410)';
+COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, overdue_warn, overdue_bad (jobs), receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota); webhook_waiting and webhook_dropped (events), webhook_oldest (age of the oldest) and webhook_failing (both in seconds), webhook_stopped (1: paused, or after 410)';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
@@ -4779,14 +4744,25 @@ CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_promoted bigint;
-begin
-  update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-  where d.ctid = any (array(
+  v_due      tid[] := array(
     select w.ctid from push.delivery w
     where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
-    order by w.due_at limit p_max for no key update skip locked));
-  get diagnostics v_promoted = row_count;
+    order by w.due_at limit p_max for no key update skip locked);
+  v_promoted bigint := 0;
+  v_count    bigint;
+begin
+  -- All at once. If one fails, for example by a trigger that somebody has added, each alone, so that it keeps no other waiting.
+  for i in 0..cardinality(v_due) loop
+    begin
+      update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
+        where d.ctid = any (case when i = 0 then v_due else v_due[i:i] end);
+      get diagnostics v_count = row_count;
+      v_promoted := v_promoted + v_count;
+      exit when i = 0;
+    exception when others then
+      if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+    end;
+  end loop;
   perform push.ring_doorbell() where v_promoted > 0;
   return v_promoted;
 end
@@ -4990,12 +4966,9 @@ begin
       v_count := v_count + 1;
       insert into push.audit (action, target, detail) values ('put_aside', 'push.outbox.id ' || v_call.outbox_id,
         jsonb_build_object('sqlstate', sqlstate, 'pushes', cardinality(v_call.places)));
-      begin
-        perform push.bury(v_call.places, 4, 'Unreadable');
-      exception when others then
-        if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+      if push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places) then
         delete from push.delivery d where d.ctid = any (v_call.places);
-      end;
+      end if;
     end;
   end loop;
   return v_count;
@@ -5012,7 +4985,6 @@ CREATE FUNCTION push.put_away() RETURNS trigger
 declare
   c_most     constant int := 20000;
   v_restored timestamptz := push.restored_at();
-  v_calls    int;
   v_owed     int;
 begin
   -- This function itself updates push.gateways.
@@ -5040,9 +5012,8 @@ begin
     where o.id = any (array(
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
       limit c_most / 4 for update skip locked));
-  get diagnostics v_calls = row_count;
   -- A row that was locked is ended later.
-  if v_calls = 0 and v_owed = 0 and not exists (select from push.delivery d where d.created_at < v_restored)
+  if not exists (select from push.delivery d where d.created_at < v_restored)
     and not exists (select from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) then
     delete from push.origin;
     insert into push.origin default values;
@@ -5083,18 +5054,17 @@ $$;
 
 COMMENT ON FUNCTION push.put_off(p_notes tid[], p_state text) IS 'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: where they are stored; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
-CREATE FUNCTION push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false, p_is_full boolean DEFAULT false) RETURNS jsonb
+CREATE FUNCTION push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false, p_uses boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
 declare
   v_full record;
   v_wait int;
 begin
-  select q.id, k.* into v_full from push.quota q
+  select q.id, k.*, k.count * (not p_uses)::int as added into v_full from push.quota q
     cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
-    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null then p_is_full
-      or (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
-        pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most end
+    where q.app = p_app and case when k.count > 0 and k.most is not null and push.meter(q.id, k.what) is not null
+      then (push.read_meter(q.id, k.what, p_count => k.count * p_uses::int)).used + k.count * (not p_uses)::int > k.most end
     order by k.place limit 1;
   if not found or not p_refuses then
     return case when found then '{}' end::jsonb;
@@ -5108,8 +5078,7 @@ begin
       'hint', 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.');
   end if;
   -- If it is 0, the HTTP API needs a number for Retry-After, too.
-  v_wait := case v_full.most when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(v_full.id, v_full.what || '_returned')),
-    pg_sequence_last_value(push.meter(v_full.id, v_full.what)), (v_full.most - v_full.count)::int)).wait end;
+  v_wait := case v_full.most when 0 then 60 else (push.read_meter(v_full.id, v_full.what, (v_full.most - v_full.added)::int)).wait end;
   return jsonb_build_object('code', '53Q01', 'detail', format('retry_after_seconds=%s', v_wait), 'column', 'app',
     'message', case v_full.most when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_app, v_full.what)
       else format('app: app %s has used up its quota of %s %s a minute', p_app, v_full.most, v_full.what) end,
@@ -5118,16 +5087,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean, p_is_full boolean) IS 'null: the quota has room for a statement; else, with p_refuses, the error: code, message, detail, hint and column, for RAISE. Counts nothing. p_is_full: it is known that it has none';
+COMMENT ON FUNCTION push.quota_fault(p_app text, p_counts bigint[], p_refuses boolean, p_uses boolean) IS 'null: the quota has room for a statement; else, with p_refuses, the error: code, message, detail, hint and column, for RAISE. p_uses: counts the statement, also if there is no room for it';
 
 CREATE FUNCTION push.quota_uses(p_quota push.quota) RETURNS TABLE(what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, k.what || '_returned')),
-      pg_sequence_last_value(push.meter(p_quota.id, k.what)))).used,
-    (push.read_meter(null, m.refusals)).used, least(to_timestamp(60 * (n.next - ((n.next - (m.refusals >> 44)) & 524287))), clock_timestamp()),
-    k.configured, k.set_to
+  select k.what, k."limit", (push.read_meter(p_quota.id, k.what)).used, (push.read_meter(p_quota.id, 'refusals')).used,
+    least(to_timestamp(60 * (n.next - ((n.next - (m.refusals >> 44)) & 524287))), clock_timestamp()), k.configured, k.set_to
   from unnest((push.meter_names())[:3], p_quota.limits, p_quota.configured, p_quota.set_to) k(what, "limit", configured, set_to)
   cross join pg_sequence_last_value(push.meter(p_quota.id, 'refusals')) m(refusals)
   cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint + 1) n(next)
@@ -5135,14 +5102,16 @@ $$;
 
 COMMENT ON FUNCTION push.quota_uses(p_quota push.quota) IS 'the quota of an app and its use, one row for each limit, also where there is none now. For push.quotas. p_quota: the app''s row';
 
-CREATE FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer DEFAULT NULL::integer, OUT used integer, OUT wait integer) RETURNS record
-    LANGUAGE plpgsql PARALLEL SAFE
+CREATE FUNCTION push.read_meter(p_id integer, p_what text, p_room integer DEFAULT NULL::integer, p_count bigint DEFAULT 0, OUT used integer, OUT wait integer) RETURNS record
+    LANGUAGE plpgsql
     AS $$
 declare
   v_minutes  double precision := date_part('epoch', clock_timestamp()) / 60;
   v_part     double precision := v_minutes - floor(v_minutes);
-  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(v_minutes)::bigint);
-  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
+  v_given    bigint := coalesce(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')), 0);
+  v_counted  bigint := push.meter_at(coalesce(case when p_count > 0 then push.count_on_meter(push.meter(p_id, p_what), p_count)
+    else pg_sequence_last_value(push.meter(p_id, p_what)) end, 0), floor(v_minutes)::bigint);
+  v_returned bigint := push.meter_at(v_given, v_counted >> 44);
   v_before   double precision := greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303));
   v_count    double precision := greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
 begin
@@ -5154,7 +5123,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer, OUT used integer, OUT wait integer) IS 'what a meter has counted in the last minute, and seconds until that is down to p_room';
+COMMENT ON FUNCTION push.read_meter(p_id integer, p_what text, p_room integer, p_count bigint, OUT used integer, OUT wait integer) IS 'counts p_count on a meter; returns what it has counted in the last minute, and seconds until that is down to p_room';
 
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5394,7 +5363,8 @@ CREATE FUNCTION push.register_gateway(p_name text, p_version text) RETURNS integ
     AS $$
   -- Waits for the disk. A session may have asked for more than "on"; that is kept.
   select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
-  insert into push.gateways (name, version) values (p_name, p_version) returning id
+  insert into push.gateways (name, version, login)
+    values (p_name, p_version, coalesce(nullif(current_setting('role'), 'none'), session_user)) returning id
 $$;
 
 COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
@@ -5923,7 +5893,8 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    when 'miss' then v_more := push.miss(1000) >= 1000;
+    -- Calls from before a restore neither ring nor are announced (push.put_away).
+    when 'miss' then v_more := case when push.restored_at() is null then push.miss(1000) else 0 end >= 1000;
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
     when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
     when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
@@ -5932,7 +5903,7 @@ begin
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
-    when 'escalate' then v_more := push.bypass(500) >= 500;
+    when 'escalate' then v_more := case when push.restored_at() is null then push.bypass(500) else 0 end >= 500;
     when 'prune' then
       perform push.prune();
       v_more := push.trim_webhooks() >= 5000 or exists (select from push.prune_cursor c where c.after_id > 0);
@@ -6304,25 +6275,22 @@ CREATE FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean DEFAULT true
     LANGUAGE plpgsql IMMUTABLE
     AS $_$
 declare
-  -- Members that a rendered push has besides the payload: type, action, timestamp, expiresAt, seq, isVoip, a default
-  -- fromName. On Expo, or in an alert, also the title, body, sound and channel around the data.
-  c_own_keys  constant int := 256;
-  c_own_quotes constant int := 40;
+  -- The title, body, sound and channel around the data, on Expo or in an alert.
   c_alert_envelope constant int := 512;
-  c_text constant int := 1000;  -- of the text of a message, a push has at most this many bytes (TemplateRenderer)
   -- The gateway shortens the names that apps only show, if a push is too large with them (CallData.withShortNames). Three dots have as
-  -- many bytes as its ellipsis.
+  -- many bytes as its ellipsis. Of the text of a message, a push has at most 1,000 bytes (TemplateRenderer).
   v_payload jsonb := p_payload || (select coalesce(jsonb_object_agg(key, left(value #>> '{}', 63) || '...'), '{}') from jsonb_each(p_payload)
     where key in ('fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName')
       and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64) || case when not p_is_call and p_payload ? 'text'
-    then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), c_text))) else '{}' end;
+    then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), 1000))) else '{}' end;
   v_text    text := v_payload::text;
   v_escapes int := length(v_text) - length(translate(v_text, E'"\\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_members int;
 begin
-  -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings.
-  select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
+  -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings. Beside the payload,
+  -- a rendered push has type, action, timestamp, expiresAt, seq, isVoip and a default fromName: 256 bytes, with 40 quotes.
+  select octet_length(v_text) + 256 + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
       coalesce(sum(length(value::text) - length(translate(value::text, E'"\\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
     into v_members, v_nested
     from jsonb_each(v_payload);
@@ -6338,7 +6306,7 @@ begin
       (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end, v_members + case when p_is_call then 0 else c_alert_envelope end,
         case when p_is_call then 5120 else 4096 end),
       -- Flat string keys, and `body` with the whole object again as an escaped string.
-      (2, 'FCM', v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes, 4096),
+      (2, 'FCM', v_members + v_nested + 2 + v_members + v_escapes + 40, 4096),
       (3, 'Expo', v_members + c_alert_envelope, 4096),
       (4, 'web push', v_members + c_alert_envelope, 3993)) l(rank, provider, bytes, most)
     order by l.rank);
@@ -6833,13 +6801,14 @@ begin
         and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
           where l.app = x.app and s.updated_at > v_begun - c_age_max)
       for no key update skip locked));
-  -- Apps take turns, because looking for the oldest events of many may take longer than one step may. Each app's events are found by an
-  -- index of their own, so those of an app whose row an operator has locked, which are left, keep no others from being deleted.
+  -- Apps take turns, because looking for the oldest events of many may take longer than one step may; a step does at least one app. Each
+  -- app's events are found by an index of their own, so those of an app whose row an operator has locked, which are left, keep no others
+  -- from being deleted.
   for v_hook in
-    select w.* from push.webhook w where exists (select from push.webhook_event e where e.app = w.app)
+    select w.* from push.webhook w where (select true from push.webhook_event e where e.app = w.app limit 1)
     order by random() for no key update of w skip locked
   loop
-    exit when clock_timestamp() > v_begun + interval '250 ms';
+    exit when v_count is not null and clock_timestamp() > v_begun + interval '250 ms';
     delete from push.webhook_event e
       where e.id = any (array(
         select x.id from push.webhook_event x
@@ -6862,29 +6831,19 @@ CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
 declare
-  v_quota    push.quota;
-  v_what     text;
-  v_returned bigint;
-  -- What was counted so far, by meter: the meters that give it back, and the counts.
-  v_back     regclass[] := '{}';
-  v_counts   bigint[] := '{}';
-  v_full     bigint[] := '{0,0,0}';
+  v_fault jsonb;
 begin
   for v_app in 1..coalesce(cardinality(p_app), 0) loop
-    select q.* into v_quota from push.quota q where q.app = p_app[v_app];
-    for v_i in 1..3 loop
-      v_what := (push.meter_names())[v_i];
-      continue when v_quota.limits[v_i] is null or p_counts[v_app][v_i] = 0 or push.meter(v_quota.id, v_what) is null;
-      v_back := v_back || push.meter(v_quota.id, v_what || '_returned');
-      v_counts := v_counts || p_counts[v_app][v_i];
-      v_returned := pg_sequence_last_value(v_back[cardinality(v_back)]);
-      continue when (push.read_meter(v_returned, push.count_on_meter(push.meter(v_quota.id, v_what), p_counts[v_app][v_i]))).used
-        <= v_quota.limits[v_i];
+    v_fault := push.quota_fault(p_app[v_app], array(select unnest(p_counts[v_app:v_app])), true, true);
+    if v_fault is not null then
       -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
-      perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
-      v_full[v_i] := p_counts[v_app][v_i];
-      return push.quota_fault(p_app[v_app], v_full, true, true);
-    end loop;
+      perform push.count_on_meter(push.meter(q.id, k.what || '_returned'), p_counts[a.i][k.place])
+        from generate_series(1, v_app) a(i) join push.quota q on q.app = p_app[a.i]
+        cross join lateral unnest((push.meter_names())[:3], q.limits) with ordinality k(what, most, place)
+        where k.most is not null and p_counts[a.i][k.place] > 0
+          and num_nulls(push.meter(q.id, k.what), push.meter(q.id, k.what || '_returned')) = 0;
+      return v_fault;
+    end if;
   end loop;
   return null;
 end
@@ -7760,6 +7719,7 @@ CREATE TABLE push.gateways (
     claims_from integer DEFAULT 0 NOT NULL,
     free_due_at timestamp with time zone,
     doubted_at timestamp with time zone,
+    login text,
     CONSTRAINT gateways_ended CHECK (((alive = (ended_at IS NULL)) AND (alive = (ended_reason IS NULL)))),
     CONSTRAINT gateways_ended_reason_known CHECK ((ended_reason = ANY (ARRAY['retired'::text, 'silent'::text]))),
     CONSTRAINT gateways_free_ended CHECK (((free_due_at IS NULL) OR (NOT alive)))
@@ -7791,6 +7751,8 @@ COMMENT ON COLUMN push.gateways.claims_from IS 'claims with a lower number are b
 COMMENT ON COLUMN push.gateways.free_due_at IS 'of one that has ended: when deliveries that are claimed in its name are looked for again; null: none is left';
 
 COMMENT ON COLUMN push.gateways.doubted_at IS 'when another first found that it is not heard (push.beat); null: it is heard, cleared by its own beats';
+
+COMMENT ON COLUMN push.gateways.login IS 'the role as which it has registered';
 
 ALTER TABLE push.gateways ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.gateways_id_seq
@@ -8041,7 +8003,7 @@ CREATE VIEW push.lanes AS
 
 COMMENT ON VIEW push.lanes IS 'one app and provider, or one of the push services of browsers: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane starts it again';
 
-COMMENT ON COLUMN push.lanes.id IS 'identity of this life: the owner of what it claims';
+COMMENT ON COLUMN push.lanes.id IS 'small number that deliveries carry';
 
 COMMENT ON COLUMN push.lanes.app IS 'name of the app';
 
@@ -8083,6 +8045,57 @@ COMMENT ON COLUMN push.lanes.refusal IS 'one sentence: why the provider refuses 
 
 COMMENT ON COLUMN push.lanes.refused IS 'what refusal concerns: all or some of the lane''s pushes, or new credentials that are not used yet';
 
+CREATE VIEW push.role_rights AS
+ WITH c_insert(rights) AS (
+         VALUES ('insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)'::text)
+        ), c_select(rights) AS (
+         VALUES ('select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)'::text)
+        ), c_calls(rights) AS (
+         VALUES ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, push.end_call, push.register_device, push.enable_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id'::text)
+        )
+ SELECT r.role,
+    'usage on schema push'::text AS "right"
+   FROM unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r(role)
+UNION ALL
+ SELECT r.role,
+    x.rights AS "right"
+   FROM (c_calls x
+     CROSS JOIN unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r(role))
+UNION ALL
+ SELECT "*VALUES*".column1 AS role,
+    "*VALUES*".column2 AS "right"
+   FROM (VALUES ('push_enqueuer'::text,(((( SELECT c_insert.rights
+           FROM c_insert) || ', update (state, answered_by, end_reason), '::text) || ( SELECT c_select.rights
+           FROM c_select)) || ' on push.outbox'::text)), ('push_tenant'::text,(( SELECT c_insert.rights
+           FROM c_insert) || ' on push.outbox'::text)), ('push_ops'::text,(( SELECT c_select.rights
+           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.hold_invalidation, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
+UNION ALL
+ SELECT 'push_gateway'::text AS role,
+    ('select on push.'::text || t.t) AS "right"
+   FROM unnest('{schema_faults,missing_rights,schema_migration,schema_functions}'::text[]) t(t)
+  WHERE (to_regclass(('push.'::text || t.t)) IS NOT NULL);
+
+COMMENT ON VIEW push.role_rights IS 'the rights of the roles; for push.grant_roles and push.health';
+
+COMMENT ON COLUMN push.role_rights.role IS 'the role';
+
+COMMENT ON COLUMN push.role_rights."right" IS 'what it may do, as GRANT names it';
+
+CREATE VIEW push.missing_rights AS
+ SELECT (r.rolname)::text AS role,
+    COALESCE(('execute push.'::text || (p.proname)::text), 'use the schema push'::text) AS "right"
+   FROM (((push.role_rights x
+     LEFT JOIN LATERAL regexp_matches(x."right", 'push[.]([a-z_]+)'::text, 'g'::text) m(names) ON (true))
+     LEFT JOIN pg_proc p ON (((p.proname = m.names[1]) AND (p.pronamespace = ('push'::regnamespace)::oid))))
+     JOIN pg_roles r ON (((r.rolname = ANY (ARRAY['push_gateway'::name, CURRENT_USER])) OR (r.rolname IN ( SELECT g.login
+           FROM push.gateways g
+          WHERE ((g.ended_reason IS DISTINCT FROM 'retired'::text) AND (g.heartbeat_at > (now() - '01:00:00'::interval))))))))
+  WHERE ((x.role = 'push_gateway'::text) AND (x."right" !~ '^select'::text) AND (NOT COALESCE(has_function_privilege(r.oid, p.oid, 'execute'::text), has_schema_privilege(r.oid, 'push'::text, 'usage'::text))));
+
+COMMENT ON VIEW push.missing_rights IS 'what a gateway must be allowed to do, and may not; for push.health, /readyz and check-config';
+
+COMMENT ON COLUMN push.missing_rights."right" IS 'what it may not do';
+
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     written_at timestamp with time zone GENERATED ALWAYS AS (push.written_at()) STORED
@@ -8104,6 +8117,39 @@ ALTER TABLE push.outbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 32
 );
+
+CREATE VIEW push.overdue_jobs AS
+ SELECT n.name,
+    n.every,
+    (now() - n.since) AS overdue,
+        CASE
+            WHEN ((now() - n.since) <= ((5)::double precision * n.every)) THEN 'warn'::text
+            ELSE 'bad'::text
+        END AS state
+   FROM ( SELECT name,
+            j.every,
+            GREATEST(LEAST(j.due_at, (j.done_at + j.every)), g.since) AS since
+           FROM ((unnest(ARRAY['promote'::text, 'miss'::text, 'follow_up_urgent'::text, 'follow_up'::text, 'follow_up_again'::text, 'follow_up_all'::text, 'escalate'::text, 'tally'::text, 'expire'::text, 'prune'::text, 'expire_all'::text, 'erase'::text, 'ensure_partitions'::text, 'drop_partitions'::text]) r(name)
+             FULL JOIN push.job j USING (name))
+             CROSS JOIN ( SELECT min(g_1.started_at) AS since
+                   FROM push.gateways g_1
+                  WHERE (g_1.alive AND (g_1.heartbeat_at > (now() - '00:00:05'::interval)))) g)
+          WHERE ((g.since IS NOT NULL) OR (j.every IS NULL))) n
+  WHERE ((n.every IS NULL) OR ((now() - n.since) >
+        CASE
+            WHEN (n.every > '00:00:02'::interval) THEN '00:01:00'::interval
+            ELSE '00:00:10'::interval
+        END));
+
+COMMENT ON VIEW push.overdue_jobs IS 'jobs that are not done in time, because each run fails or none takes place; for push.health and metrics';
+
+COMMENT ON COLUMN push.overdue_jobs.name IS 'what is done: housekeeping.sql';
+
+COMMENT ON COLUMN push.overdue_jobs.every IS 'how long after it was taken it is due again';
+
+COMMENT ON COLUMN push.overdue_jobs.overdue IS 'for how long; null: it has no row, and no gateway runs';
+
+COMMENT ON COLUMN push.overdue_jobs.state IS 'warn or bad, as in push.health';
 
 CREATE TABLE push.provider_tokens (
     provider text NOT NULL,
@@ -8382,42 +8428,6 @@ COMMENT ON COLUMN push.ring_reports.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.ring_reports.rang_at IS 'when the first report came';
 
-CREATE VIEW push.role_rights AS
- WITH c_insert(rights) AS (
-         VALUES ('insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)'::text)
-        ), c_select(rights) AS (
-         VALUES ('select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)'::text)
-        ), c_calls(rights) AS (
-         VALUES ('execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, push.end_call, push.register_device, push.enable_device, push.drop_device, push.dead_tokens, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id'::text)
-        )
- SELECT r.role,
-    'usage on schema push'::text AS "right"
-   FROM unnest('{push_enqueuer,push_tenant,push_ops,push_keys,push_gateway}'::text[]) r(role)
-UNION ALL
- SELECT r.role,
-    x.rights AS "right"
-   FROM (c_calls x
-     CROSS JOIN unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r(role))
-UNION ALL
- SELECT "*VALUES*".column1 AS role,
-    "*VALUES*".column2 AS "right"
-   FROM (VALUES ('push_enqueuer'::text,(((( SELECT c_insert.rights
-           FROM c_insert) || ', update (state, answered_by, end_reason), '::text) || ( SELECT c_select.rights
-           FROM c_select)) || ' on push.outbox'::text)), ('push_tenant'::text,(( SELECT c_insert.rights
-           FROM c_insert) || ' on push.outbox'::text)), ('push_ops'::text,(( SELECT c_select.rights
-           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.hold_invalidation, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.find_api_key, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
-UNION ALL
- SELECT 'push_gateway'::text AS role,
-    ('select on push.'::text || t.t) AS "right"
-   FROM unnest('{schema_faults,schema_migration,schema_functions}'::text[]) t(t)
-  WHERE (to_regclass(('push.'::text || t.t)) IS NOT NULL);
-
-COMMENT ON VIEW push.role_rights IS 'the rights of the roles; for push.grant_roles and push.health';
-
-COMMENT ON COLUMN push.role_rights.role IS 'the role';
-
-COMMENT ON COLUMN push.role_rights."right" IS 'what it may do, as GRANT names it';
-
 CREATE VIEW push.schema_objects AS
  WITH made AS (
          SELECT c.oid,
@@ -8484,11 +8494,8 @@ CREATE VIEW push.schema_faults AS
      LEFT JOIN push.schema_objects o USING (object))
   WHERE ((o.state IS DISTINCT FROM m.state) OR (o.state ~ '^(disabled|invalid|under|without)'::text))
 UNION ALL
- SELECT format('%s may not execute push.%s'::text, r.role, p.proname) AS fault
-   FROM ((push.role_rights r
-     CROSS JOIN LATERAL regexp_matches(r."right", 'push[.]([a-z_]+)'::text, 'g'::text) m(names))
-     JOIN pg_proc p ON (((p.proname = m.names[1]) AND (p.pronamespace = ('push'::regnamespace)::oid))))
-  WHERE ((r.role = 'push_gateway'::text) AND (r."right" ~~ 'execute %'::text) AND (NOT has_function_privilege((to_regrole(r.role))::oid, p.oid, 'execute'::text)));
+ SELECT format('%s may not %s'::text, r.role, r."right") AS fault
+   FROM push.missing_rights r;
 
 COMMENT ON VIEW push.schema_faults IS 'how the schema differs from what migrate has left; for push.health and push-gateway migrate';
 
@@ -8928,7 +8935,7 @@ COMMENT ON COLUMN push.webhook_event.type IS 'delivery.finished, delivery.receip
 
 COMMENT ON COLUMN push.webhook_event.outbox_id IS 'the call: push.outbox.id; null: the event waits for no other one';
 
-COMMENT ON COLUMN push.webhook_event.user_id IS 'the backend''s id of the user, for push.erase_user';
+COMMENT ON COLUMN push.webhook_event.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.webhook_event.at IS 'when what it tells happened';
 
