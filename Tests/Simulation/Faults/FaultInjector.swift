@@ -208,7 +208,7 @@ final class FaultInjector {
   func fate(of request: PushRequest, in lane: SimulatedLane, isTroubled: Bool, isUnauthorized: Bool) -> Fate {
     var fate = Fate(
       outcome: .accepted(messageID: "id-\(request.numbers.story)"), status: 200, isAccepted: true,
-      answerAfter: world.random.latency(world.plan.providerTime, longest: 300))
+      answerAfter: world.random.latency(world.providerTime, longest: 300))
     if !isStopped, world.random.chance(world.plan.probability(.lateAnswers, 0.1)) {
       fate.answerAfter = world.random.time(300...8_000)
     }

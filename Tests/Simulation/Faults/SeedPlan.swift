@@ -66,11 +66,17 @@ enum Fault: String, CaseIterable {
   case poison
   /// A delivery of a kind that this version does not know.
   case unknownKind
+  /// A connection of each replica loses packets in one direction, so statements or answers arrive late.
+  case lossyPath
+  /// No gateway hears notifications, as behind a pooler that does not carry them.
+  case noListener
 
   /// Faults that do not excuse a late ring if one replica handles it from beginning to end.
   static let harmless: Set<Fault> = [
     .lostNotification, .doubledNotification, .forgedNotification, .drift, .poison, .unknownKind,
   ]
+  /// Faults that only overloads have.
+  static let ofOverloads: Set<Fault> = [.lossyPath, .noListener]
 }
 
 /// The random choices of a seed.
@@ -91,27 +97,40 @@ struct SeedPlan {
   let providerTime: ClosedRange<Int64>
   /// Whether paths or tokens are ill, and nothing else is wrong.
   let isOnlyIll: Bool
+  /// Whether there are more calls than providers and gateways can handle in time. Only hints are missing, or packets.
+  let isOverloaded: Bool
   /// Calls arrive in groups.
   let isBursty: Bool
 
-  /// - Parameter isOnlyIll: whether ill paths or tokens are the only faults.
-  init(_ random: inout SplitMix64, isOnlyIll: Bool) {
+  /// Whether a seed is an overload.
+  static func isOverload(_ seed: UInt64) -> Bool { seed % 8 == 7 }
+
+  /// - Parameters:
+  ///   - isOnlyIll: whether ill paths or tokens are the only faults.
+  ///   - isOverloaded: whether too many calls, and what belongs to them, are the only faults.
+  init(_ random: inout SplitMix64, isOnlyIll: Bool, isOverloaded: Bool) {
     self.isOnlyIll = isOnlyIll
+    self.isOverloaded = isOverloaded
     let density = random.pick([0.1, 0.2, 0.35, 0.5]) ?? 0.2
-    for fault in Fault.allCases where random.chance(density) {
+    for fault in Fault.allCases where !Fault.ofOverloads.contains(fault) && random.chance(density) {
       weights[fault] = random.pick([0.3, 1, 3]) ?? 1
     }
     if isOnlyIll { weights = [:] }
+    if isOverloaded {
+      weights = random.chance(0.5) ? [.lostNotification: 3] : [.noListener: 1, .lossyPath: 1]
+    }
     faultTime = random.time(6_000...25_000)
-    calls = random.count(3...30)
+    let calls = random.count(3...30)
+    self.calls = isOverloaded ? calls * 6 : calls
     notifications = random.count(0...10)
-    replicas = random.count(1...4)
+    let replicas = random.count(1...4)
+    self.replicas = isOverloaded ? min(replicas, 2) : replicas
     isAtLeastOnce = random.chance(0.3)
     let (window, capacity) = (random.pick([3, 20, 200]) ?? 20, random.pick([1, 5, 100]) ?? 100)
     let providerTime: ClosedRange<Int64> = random.pick([1...40, 1...40, 20...300, 100...1_500]) ?? 1...40
-    self.window = isOnlyIll ? 200 : window
-    self.capacity = isOnlyIll ? 100 : capacity
-    self.providerTime = isOnlyIll ? 1...40 : providerTime
+    self.window = isOnlyIll || isOverloaded ? 200 : window
+    self.capacity = isOverloaded ? 5 : isOnlyIll ? 100 : capacity
+    self.providerTime = isOverloaded ? 500...3_000 : isOnlyIll ? 1...40 : providerTime
     isBursty = random.chance(0.5)
   }
 
@@ -125,6 +144,9 @@ struct SeedPlan {
     !isOnlyIll && weights.keys.allSatisfy(Fault.harmless.contains) && capacity > 1 && window > 3
       && providerTime.upperBound < 100
   }
+
+  /// Whether the database answers at once, and every gateway lives. Only hints may be missing.
+  var isDatabaseWell: Bool { weights.keys.allSatisfy(Fault.harmless.contains) }
 
   var description: String {
     let faults = Fault.allCases.compactMap { fault in weights[fault].map { "\(fault.rawValue) \($0)" } }

@@ -65,8 +65,10 @@ final class Backend {
     calls += 1
     if isExtra { extraCalls += 1 }
     let app = world.random.pick(SimulatedLane.apps) ?? "alpha"
-    let seconds = world.random.pick([2, 5, 10, 20, 30]) ?? 10
-    let recipients = recipients(of: app, world.random.pick([1, 1, 2, 3, 8]) ?? 1)
+    let isOverloaded = world.plan.isOverloaded
+    let seconds = world.random.pick(isOverloaded ? [5, 10] : [2, 5, 10, 20, 30]) ?? 10
+    let most = world.random.pick(isOverloaded ? [3, 8] : [1, 1, 2, 3, 8]) ?? 1
+    let recipients = recipients(of: app, most)
     let callID = "call-\(calls)"
     let id = world.server.change { outbox, now in
       outbox.enqueueCall(

@@ -26,6 +26,8 @@ final class Connection {
   /// The arrival time of the last bytes in each direction.
   private var lastArrival: VirtualTime = 0
   private var lastAnswer: VirtualTime = 0
+  /// What packets that are lost add to the travel time of statements or of answers, in milliseconds.
+  private var loss: (delay: ClosedRange<Int64>, areAnswers: Bool)?
   var onChange: () -> Void = {}
 
   init(_ name: String, _ life: Life, _ world: World) {
@@ -60,7 +62,7 @@ final class Connection {
         if generation == self.generation, pending[id] != nil { breakOff(noticedAfter: 0) }
       }
     }
-    lastArrival = max(lastArrival, world.now + world.random.latency(0...1, longest: 5)) + 1
+    lastArrival = max(lastArrival, world.now + travelTime(ofAnswers: false)) + 1
     world.at(lastArrival) { [self] in
       let job = ServerSession.Job(statement: statement) { [self] result in
         guard generation == self.generation else { return }
@@ -92,7 +94,7 @@ final class Connection {
 
   private func answer(_ id: Int, _ result: Result<Statement.Answer, OutboxError>) {
     let generation = generation
-    lastAnswer = max(lastAnswer, world.now + world.random.latency(0...1, longest: 5)) + 1
+    lastAnswer = max(lastAnswer, world.now + travelTime(ofAnswers: true)) + 1
     world.at(lastAnswer) { [self] in
       guard generation == self.generation, let answered = pending.removeValue(forKey: id) else { return }
       life.whenRunning { answered.complete(result) }
@@ -131,6 +133,17 @@ final class Connection {
     onChange()
     for entry in failed { entry.complete(.failure(OutboxError(.answerLost, "the connection broke"))) }
     reconnect()
+  }
+
+  /// From now on its path loses packets in one direction. They are sent again, and arrive late.
+  ///
+  /// - Parameter delay: in milliseconds.
+  func losePackets(delay: ClosedRange<Int64>, areAnswers: Bool) { loss = (delay, areAnswers) }
+
+  private func travelTime(ofAnswers: Bool) -> VirtualTime {
+    let time = world.random.latency(0...1, longest: 5)
+    guard world.hasFaults, let loss, loss.areAnswers == ofAnswers else { return time }
+    return time + world.random.time(loss.delay)
   }
 
   /// Tries to connect until it succeeds.

@@ -34,7 +34,16 @@ final class Link {
 
   private var connections: [Connection] { [claims, settlements, maintenance, control] }
 
-  func open() { for connection in connections { connection.reconnect() } }
+  func open() {
+    for connection in connections where connection !== control || !world.plan.has(.noListener) { connection.reconnect() }
+    guard world.plan.has(.lossyPath) else { return }
+    // Large packets are lost: those of claimed rows, or of batches. They are not as late as to break the connection.
+    if world.random.chance(0.5) {
+      claims.losePackets(delay: 100...2_700, areAnswers: true)
+    } else {
+      settlements.losePackets(delay: 100...1_800, areAnswers: false)
+    }
+  }
 
   /// The process has ended.
   func abandon() { for connection in connections { connection.abandon() } }

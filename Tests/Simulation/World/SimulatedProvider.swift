@@ -101,7 +101,7 @@ final class SimulatedProvider {
     }
     var fate = world.faults.fate(of: request, in: lane, isTroubled: isTroubled, isUnauthorized: isUnauthorized)
     if illness == .slow { fate.answerAfter = world.random.time(1_000...6_000) }
-    world.after(world.random.latency(world.plan.providerTime, longest: 300)) { [self] in
+    world.after(world.random.latency(world.providerTime, longest: 300)) { [self] in
       var acceptance: Acceptance?
       if fate.isAccepted { acceptance = world.checker.didAccept(request, life, gateway) }
       world.after(fate.answerAfter) { [self] in
@@ -133,7 +133,7 @@ final class SimulatedProvider {
     let time =
       illness == .silent
       ? min(max(0, (request.deadline - sentAt).count) + 5_000_000_000, 10_000_000_000)
-      : world.random.latency(world.plan.providerTime, longest: 300)
+      : world.random.latency(world.providerTime, longest: 300)
     world.after(time) { [self] in
       life.whenRunning { [self] in
         guard underWay.removeValue(forKey: number) != nil else { return }

@@ -48,6 +48,8 @@ final class World {
   /// Whether faults happen.
   private(set) var hasFaults = true
   private var hasPoison = true
+  /// Travel times of a request to the provider and of its answer, in milliseconds. Those of an overload end with the faults.
+  var providerTime: ClosedRange<Int64> { plan.isOverloaded && !hasFaults ? 1...40 : plan.providerTime }
   /// Number of accepted deliveries, for the summary.
   var accepted: Int { phones.count }
 
@@ -55,7 +57,8 @@ final class World {
     self.seed = seed
     story = Story(isTold: isTold)
     random = SplitMix64(seed: seed)
-    plan = SeedPlan(&random, isOnlyIll: Paths.areIll(seed) || BadTokens.exist(seed))
+    plan = SeedPlan(
+      &random, isOnlyIll: Paths.areIll(seed) || BadTokens.exist(seed), isOverloaded: SeedPlan.isOverload(seed))
     paths = Paths(seed, replicas: plan.replicas, lanes: lanes.count, until: plan.faultTime)
     badTokens = BadTokens(seed, lanes: lanes)
     server = DatabaseServer(self)
