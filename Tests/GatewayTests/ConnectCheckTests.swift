@@ -224,12 +224,17 @@ import Testing
         #expect(stranger[0].hasPrefix("refused database: \(role) may not read the schema push ("), "\(stranger)")
         #expect(stranger[0].hasSuffix("grant push_gateway to \(role)"), "\(stranger)")
         try await place.database.execute(
-          "grant usage on schema push to \(role); grant select on push.schema_migration, push.schema_functions to \(role)"
+          "grant usage on schema push to \(role); grant select on push.schema_migration, push.schema_functions, push.missing_rights to \(role)"
         )
         let reader = try await lines(role)
         #expect(
-          reader[0].contains("\(role) may not execute ") && reader[0].contains(" more of the schema push"), "\(reader)")
-        try await place.database.execute("grant push_gateway to \(role)")
+          reader[0].contains("\(role) may not execute push.")
+            && reader[0].contains(" more: grant push_gateway to \(role)"), "\(reader)")
+        try await place.database.execute(
+          "grant push_gateway to \(role); revoke execute on function push.settle from push_gateway")
+        let member = try await lines(role)
+        #expect(member[0].contains("\(role) may not execute push.settle: "), "\(member)")
+        try await place.database.execute("select push.grant_roles()")
         #expect(try await lines(role)[0].hasPrefix("good database: Postgres "))
         let nobody = try await lines(role + "_nobody")
         #expect(

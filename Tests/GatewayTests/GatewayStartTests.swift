@@ -165,4 +165,59 @@ private final class LineCounter: Sendable {
       await ops.close()
     }
   }
+
+  @Test func `a pooler in transaction mode is refused`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      try await migrate(database)
+      let pooler = try PgBouncer(before: database.url)
+      let failure = await #expect(throws: SchemaCheck.Failure.self) {
+        try await SchemaCheck.wait(
+          for: pooler.url, database.loop, Logger(label: "start") { _ in SwiftLogNoOpLogHandler() })
+      }
+      #expect("\(String(describing: failure))".contains("a pooler in transaction mode answers"))
+    }
+  }
+
+  @Test func `a gateway that lacks a right is not ready, says which, and is ready again when it has it`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      try await migrate(database)
+      let role = "gateway_\(UUID().uuidString.prefix(8).lowercased())"
+      try await database.execute("create role \(role) login in role push_gateway")
+      var parts = try #require(URLComponents(string: database.url))
+      parts.user = role
+      do {
+        try await with(try #require(parts.string)) { service, _ in
+          func isRefused(_ reason: String) async throws {
+            try await eventually("not ready: \(reason)") {
+              if case .notReady(let reasons) = await service.readiness() {
+                reasons.contains { $0.contains(reason) }
+              } else {
+                false
+              }
+            }
+          }
+          try await isReady(service)
+          // Nobody calls, so it is not noticed by a push.
+          try await database.execute("revoke execute on function push.settle from push_gateway")
+          try await isRefused("execute push.settle")
+          try await database.execute("select push.grant_roles()")
+          try await isReady(service)
+          try await database.execute("revoke execute on function push.claim from push_gateway")
+          try await isRefused("the database refuses claim: ")
+          try await database.execute("select push.grant_roles()")
+          try await isReady(service)
+          try await database.execute("revoke push_gateway from \(role)")
+          try await isRefused("the database refuses beat: ")
+          try await database.wait(
+            for: "select value ~ '\(role) may not execute' from push.health where item = 'schema'")
+          try await database.execute("grant push_gateway to \(role)")
+          try await isReady(service)
+        }
+      } catch {
+        try? await database.execute("drop owned by \(role); drop role \(role)")
+        throw error
+      }
+      try await database.execute("drop owned by \(role); drop role \(role)")
+    }
+  }
 }

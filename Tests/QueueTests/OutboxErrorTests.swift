@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import Queue
@@ -39,6 +40,28 @@ struct OutboxErrorTests {
     var refused = PostgresError(.connectionFailed, message)
     refused.refusal = "28000"
     #expect(refused.remedyOfTLS == nil)
+  }
+
+  @Test("what passes is the same in SQL: no function of the schema leaves or ends a push for it")
+  func passing() async throws {
+    try await TestDatabase.with { database in
+      // Of all functions; two lists would be no pattern of these states.
+      let pattern = try await database.value(
+        """
+        select string_agg(distinct m[1], ' ') from pg_proc p, regexp_matches(p.prosrc, 'sqlstate ~ ''([^'']+)''', 'g') m
+        where p.pronamespace = 'push'::regnamespace
+        """)
+      let regex = try Regex(pattern)
+      // Each class, and each state that is told apart from its class. Those of sessions, and quotas, do not come from a row.
+      let classes =
+        "01 02 03 08 09 0A 0B 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 F0 HV P0 XX"
+      let states =
+        classes.split(separator: " ").map { "\($0)000" } + ["40001", "40P01", "53200", "55006", "55P03", "57014"]
+      for state in states {
+        let isTransient = PostgresError(.server(sqlState: state), "m").isTransient
+        #expect(state.contains(regex) == (isTransient && state != "26000"), "\(state)")
+      }
+    }
   }
 
   @Test("a missing connection is not reported as a broken one")

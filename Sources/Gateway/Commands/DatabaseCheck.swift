@@ -17,22 +17,15 @@ struct DatabaseCheck {
     let text: String
   }
 
-  private static let session = PostgresStatement(
-    name: "check_session",
-    sql:
-      "select pg_backend_pid(), current_setting('server_encoding'), current_user::text, current_setting('server_version')"
-  )
-  /// The functions of gateways that this role may not execute.
+  private static let server = PostgresStatement(
+    name: "check_server",
+    sql: "select current_setting('server_encoding'), current_user::text, current_setting('server_version')")
+  /// What gateways must be allowed to do, and this role may not.
   private static let rights = PostgresStatement(
     name: "check_rights",
     sql: """
-      select coalesce(string_agg(distinct p.proname, ', '), '')
-      from pg_proc p join pg_namespace n on n.oid = p.pronamespace cross join lateral aclexplode(p.proacl) a
-      join pg_roles r on r.oid = a.grantee
-      where n.nspname = 'push' and r.rolname = 'push_gateway' and not has_function_privilege(p.oid, 'execute')
+      select coalesce(string_agg(r."right", ', ' order by r."right"), '') from push.missing_rights r where r.role = current_user
       """)
-  /// What an unprepared session of another client looks like: the statement is missing, or there already.
-  private static let sharedSessionStates = ["26000", "42P05"]
 
   func run() async -> ConnectCheck {
     let subject = database.name.map { "databases.\($0)" } ?? "database"
@@ -82,18 +75,17 @@ struct DatabaseCheck {
   }
 
   private func ask(_ connection: PostgresConnection, beside other: PostgresConnection) async throws -> String {
-    let session = try await connection.query(Self.session, patience: limit)
-    // Two clients that are connected at the same time have one session, or one client has two: they belong to a pooler.
-    let ofOther = try await other.query(Self.session, patience: limit).int32(0, 0)
-    let again = try await connection.query(Self.session, patience: limit).int32(0, 0)
-    if ofOther == session.int32(0, 0) || again != session.int32(0, 0) { throw Self.pooled }
-    guard session.text(0, 1) == "UTF8" else {
+    if try await SchemaCheck.isPooled(connection, other, limit) {
+      throw Fault(finding: .refused, text: "\(SchemaCheck.Failure.isPooled)")
+    }
+    let server = try await connection.query(Self.server, patience: limit)
+    guard server.text(0, 0) == "UTF8" else {
       throw Fault(
         finding: .refused,
         text:
-          "its encoding is \(session.text(0, 1)), and names of callers need UTF8: create a database with encoding UTF8")
+          "its encoding is \(server.text(0, 0)), and names of callers need UTF8: create a database with encoding UTF8")
     }
-    let role = session.text(0, 2)
+    let role = server.text(0, 1)
     let schema: String
     switch try await readiness(connection, role) {
     case .isCurrent: schema = "the schema is up to date"
@@ -108,10 +100,11 @@ struct DatabaseCheck {
       throw Fault(
         finding: .refused,
         text:
-          "\(role) may not execute \(Self.few(missing.split(separator: ", "))) of the schema push: grant push_gateway to \(role)"
+          "\(role) may not \(Self.few(missing.split(separator: ", "))): grant push_gateway to \(role), and as the owner of the "
+          + "schema: select push.grant_roles()"
       )
     }
-    return "Postgres \(session.text(0, 3)) as \(role): UTF8, \(schema), and \(role) has the rights of a gateway"
+    return "Postgres \(server.text(0, 2)) as \(role): UTF8, \(schema), and \(role) has the rights of a gateway"
   }
 
   private func readiness(_ connection: PostgresConnection, _ role: String) async throws -> Migrator.Readiness {
@@ -131,20 +124,12 @@ struct DatabaseCheck {
 
   // MARK: - Errors
 
-  private static let pooled = Fault(
-    finding: .refused,
-    text:
-      "a pooler in transaction mode answers, but a gateway needs a session for each connection (it listens, and prepares "
-      + "statements): give the address of Postgres itself, or of a pool in session mode")
-
   private static func finding(_ error: PostgresError) -> ConnectCheck.Finding {
-    if case .server(let state) = error.code, sharedSessionStates.contains(state) { return .refused }
     if error.isTransient, error.remedyOfTLS == nil, !isRefusal(error) { return .unreachable }
     return .refused
   }
 
   private static func text(_ error: PostgresError) -> String {
-    if case .server(let state) = error.code, sharedSessionStates.contains(state) { return pooled.text }
     if error.remedyOfTLS == nil, isRefusal(error) {
       return
         "\(error.message): check the role, its password and the database's name in DATABASE_URL, or in the key database"

@@ -56,6 +56,14 @@ final class DatabaseService: Sendable {
   /// The dispatcher; nil until `start` has returned.
   var dispatcher: Dispatcher? { running.withLock { $0?.dispatcher } }
 
+  /// Why nothing is sent or recorded, one sentence each; empty if all is well, nil while there is no dispatcher.
+  var obstacles: [String]? {
+    get async {
+      guard let dispatcher else { return nil }
+      return await dispatcher.obstacles + (await outbox.obstacles)
+    }
+  }
+
   /// The counters for scrapes; nil while there is no dispatcher.
   var observer: MetricsObserver? { running.withLock { $0?.observer } }
 

@@ -99,10 +99,10 @@ final class GatewayService: Service {
 
   private static func obstacles(of supervisor: DatabaseSupervisor) async -> [String] {
     let name = supervisor.database.name.map { "database \($0): " } ?? ""
-    guard let dispatcher = await supervisor.current?.dispatcher else {
+    guard let obstacles = await supervisor.current?.obstacles else {
       return [name + (name.isEmpty ? "the gateway is starting, or has stopped" : "it has not been served yet")]
     }
-    return await dispatcher.obstacles.map { name + $0 }
+    return obstacles.map { name + $0 }
   }
 
   // MARK: - Life

@@ -23,7 +23,8 @@ package actor MetricsObserver {
   func snapshot() -> MetricsSnapshot {
     var snapshot = dispatcher.assumeIsolated { $0.snapshot() }
     snapshot.outbox = outbox.assumeIsolated { $0.counters }
-    snapshot.isDatabaseReady = dispatcher.assumeIsolated { $0.isDatabaseReady }
+    snapshot.isDatabaseReady =
+      dispatcher.assumeIsolated { $0.isDatabaseReady } && outbox.assumeIsolated { $0.obstacles.isEmpty }
     for collector in receipts {
       collector.assumeIsolated { snapshot.lostReceipts[$0.app] = $0.givenUpCount }
     }

@@ -164,7 +164,8 @@ extension ExpositionWriter {
       "push_gateway_webhook_dropped_total", .counter, "Events deleted without an acknowledgement, of all replicas")
     for app in apps { sample(Int(sight.value("webhook_dropped", app: app)), ["app": app]) }
     family(
-      "push_gateway_overdue_jobs", .gauge, "Jobs of housekeeping that are not done in time: each run fails, or none takes place")
+      "push_gateway_overdue_jobs", .gauge,
+      "Jobs of housekeeping that are not done in time: each run fails, or none takes place")
     for state in ["warn", "bad"] { sample(Int(sight.value("overdue_\(state)")), ["state": state]) }
     family("push_gateway_replicas_alive", .gauge, "Replicas whose heartbeat is current")
     sample(Int(sight.value("replicas_alive")))

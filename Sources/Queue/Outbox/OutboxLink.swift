@@ -67,6 +67,8 @@ final class OutboxLink {
   /// How often it reconnected after a loss.
   private(set) var reconnects = 0
   private var hasBeenUp = false
+  /// Statements that the server refused for good when they were sent last, for example because a right is missing, and why.
+  private(set) var refusals: [String: String] = [:]
   /// Identity of the last session that the server told, so that the next one can end it.
   private var session: String?
 
@@ -110,9 +112,10 @@ final class OutboxLink {
       let result = try await channel.query(
         statement, parameters, patience: patience, leavesAtOnce: true, isolation: isolation)
       onRoundTrip?(statement, loop.now - asked)
+      refusals[statement.name] = nil
       return result
     } catch {
-      throw note(error, channel)
+      throw note(error, of: statement, channel)
     }
   }
 
@@ -136,7 +139,13 @@ final class OutboxLink {
         channel.flush()
       }
     guard let first else { preconditionFailure("a channel answers in order") }
-    do throws(PostgresError) { return (try first.get(), second) } catch { throw note(error, channel) }
+    do throws(PostgresError) {
+      let result = try first.get()
+      refusals[statement.name] = nil
+      return (result, second)
+    } catch {
+      throw note(error, of: statement, channel)
+    }
   }
 
   private func usableChannel() throws(OutboxError) -> PostgresPipeline {
@@ -147,9 +156,11 @@ final class OutboxLink {
   }
 
   /// Leaves a server that does not take writes, or no longer does. The next connection looks the name up again.
-  private func note(_ error: PostgresError, _ channel: PostgresPipeline) -> OutboxError {
+  private func note(_ error: PostgresError, of sent: PostgresStatement, _ channel: PostgresPipeline) -> OutboxError {
     if error.needsNewConnection, channel === self.channel { fail(error) }
-    return OutboxError(error)
+    let failure = OutboxError(error)
+    if failure.code == .refused { refusals[sent.name] = error.description }
+    return failure
   }
 
   // MARK: - Coming up

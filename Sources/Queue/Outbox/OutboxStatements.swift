@@ -77,6 +77,14 @@ enum OutboxStatements {
         and a.usename = session_user and a.application_name = current_setting('application_name')
       """)
 
+  /// What a gateway must be allowed to do, and this role may not: the first three.
+  static let missingRights = PostgresStatement(
+    name: "missing_rights",
+    sql: """
+      select string_agg(r."right", ', ') from (
+        select x."right" from push.missing_rights x where x.role = current_user order by 1 limit 3) r
+      """)
+
   static let probe = PostgresStatement(name: "probe", sql: "select 1")
   static let listen = PostgresStatement(name: "listen", sql: "listen push_outbox")
   static let listenControl = PostgresStatement(name: "listen_control", sql: "listen push_control")

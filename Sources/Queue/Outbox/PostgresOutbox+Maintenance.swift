@@ -91,6 +91,7 @@ extension PostgresOutbox {
   }
 
   public func report(_ conditions: [LaneCondition]) async throws(OutboxError) {
+    await lookAtRights()
     var parameters = PostgresParameters()
     parameters.append(try identity())
     parameters.append(conditions.map(\.lane))

@@ -40,6 +40,9 @@ public actor PostgresOutbox: OutboxStore {
     static let claim = Nanoseconds.seconds(3)
   }
 
+  /// How often the rights of the role are looked at.
+  private static let rightsInterval = Nanoseconds.seconds(5)
+
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
@@ -65,6 +68,9 @@ public actor PostgresOutbox: OutboxStore {
   private var complaints = Complaints()
   /// Hints of this turn of the loop that calls have ended.
   private var hints = EndedHints()
+  /// What the role may not do although gateways must; nil: nothing, as far as is known.
+  private var missingRights: String?
+  private var nextLookAtRights = Instant(nanoseconds: .min)
   /// Whether the last beat that was to reap got no answer in time. It may have had many rows to free.
   private var isReapingSlow = false
   var floor = ClaimFloor()
@@ -99,6 +105,32 @@ public actor PostgresOutbox: OutboxStore {
     var counters = roundTrips
     counters.reconnects = links.reduce(0) { $0 + $1.reconnects }
     return counters
+  }
+
+  /// Why the database does not let this gateway work, one sentence each, although it can be reached: rights that are missing, and
+  /// statements of claims, settlements and beats that it refuses.
+  public var obstacles: [String] {
+    // Of statements that are repeated: the others may not come again, and so not succeed, for hours.
+    let needed = [
+      (claims, OutboxStatements.claim), (settlements, OutboxStatements.settle), (settlements, OutboxStatements.park),
+      (control, OutboxStatements.beat), (control, OutboxStatements.registerGateway),
+    ]
+    let refusals = needed.compactMap { link, statement in
+      link.refusals[statement.name].map { "the database refuses \(statement.name): \($0)" }
+    }
+    return refusals + [missingRights.map { "the database does not let this gateway \($0)" }].compactMap(\.self)
+  }
+
+  /// Looks from time to time whether the role has the rights of a gateway. One that may not settle would be noticed only by the next push.
+  func lookAtRights() async {
+    guard loop.now >= nextLookAtRights else { return }
+    nextLookAtRights = loop.now + Self.rightsInterval
+    do throws(OutboxError) {
+      let result = try await perform(OutboxStatements.missingRights, PostgresParameters())
+      missingRights = result.isNull(0, 0) ? nil : result.text(0, 0)
+    } catch {
+      if error.code == .refused { missingRights = "see its rights: \(error)" }
+    }
   }
 
   // MARK: - Life
