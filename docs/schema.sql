@@ -1447,7 +1447,7 @@ $$;
 COMMENT ON FUNCTION push.cut_receipts(p_batch push.receipt_batch, p_kept bigint[]) IS 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none; returns how many tickets it removed';
 
 CREATE FUNCTION push.dead_among(app text, providers text[], tokens text[], set_at timestamp with time zone[]) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -1456,20 +1456,17 @@ CREATE FUNCTION push.dead_among(app text, providers text[], tokens text[], set_a
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-begin
-  return query
-    with dead as materialized (
-      -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
-      -- alive is tried once more, and is then dead from a later time on.
-      select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
-        and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
-      from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
-      cross join lateral push.deaths_of(dead_among.app, a.provider, a.token) x
-    ), revived as (
-      delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
-    )
-    select distinct d.token from dead d where not d.is_set_again;
-end
+  with dead as materialized (
+    -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
+    -- alive is tried once more, and is then dead from a later time on.
+    select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
+      and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
+    from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
+    cross join lateral push.deaths_of(dead_among.app, a.provider, a.token) x
+  ), revived as (
+    delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
+  )
+  select distinct d.token from dead d where not d.is_set_again;
 $$;
 
 COMMENT ON FUNCTION push.dead_among(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
@@ -5405,11 +5402,10 @@ $$;
 COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
 CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[], p_refusal text[] DEFAULT NULL::text[], p_refused text[] DEFAULT NULL::text[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-begin
   insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
     throttled_until, refusal, refused)
   select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0), coalesce(r.rate, 0),
@@ -5419,8 +5415,7 @@ begin
   where exists (select from push.gateways g where g.id = p_gateway and g.alive)
   on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
     in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
-    throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp();
-end
+    throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp()
 $$;
 
 COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[], p_refusal text[], p_refused text[]) IS 'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second; p_refusal, p_refused: push.lane_status.refusal and refused, null: from releases without them';
@@ -6428,14 +6423,12 @@ $$;
 COMMENT ON FUNCTION push.spread_slots(p_shards integer[], p_now integer[]) IS 'a map in which these shards own equal numbers of slots, give or take one, and as few slots as possible move. p_shards: their numbers; p_now: the map before, null: none. Returns what push.use_shard_map takes as p_shards';
 
 CREATE FUNCTION push.sync(p_gateway integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-begin
-  perform set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off';
-  update push.gateways g set claims_from = g.claims_from where g.id = p_gateway;
-end
+  select set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off';
+  update push.gateways g set claims_from = g.claims_from where g.id = p_gateway
 $$;
 
 COMMENT ON FUNCTION push.sync(p_gateway integer) IS 'once its transaction is committed, everything that was committed before it is on the disk. Gateways call it before they send pushes that people see. It does not wait for standbys. p_gateway: what push.register_gateway returned';
@@ -6462,25 +6455,20 @@ $$;
 COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call, and waits for others that have it; false: the call exists';
 
 CREATE FUNCTION push.take_job(p_gateway integer, p_urgent boolean DEFAULT NULL::boolean) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  v_name text;
-begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
         and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
       and exists (select from push.gateways g where g.id = p_gateway and g.alive)
-    returning j.name into v_name;
-  return v_name;
-end
+    returning j.name
 $$;
 
 COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent, or one that is not; null: any';
@@ -8093,6 +8081,8 @@ CREATE VIEW push.missing_rights AS
   WHERE ((x.role = 'push_gateway'::text) AND (x."right" !~ '^select'::text) AND (NOT COALESCE(has_function_privilege(r.oid, p.oid, 'execute'::text), has_schema_privilege(r.oid, 'push'::text, 'usage'::text))));
 
 COMMENT ON VIEW push.missing_rights IS 'what a gateway must be allowed to do, and may not; for push.health, /readyz and check-config';
+
+COMMENT ON COLUMN push.missing_rights.role IS 'the role or login';
 
 COMMENT ON COLUMN push.missing_rights."right" IS 'what it may not do';
 

@@ -3,21 +3,18 @@
 
 create or replace function push.dead_among(app text, providers text[], tokens text[], set_at timestamptz[])
 returns setof text
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-begin
-  return query
-    with dead as materialized (
-      -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
-      -- alive is tried once more, and is then dead from a later time on.
-      select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
-        and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
-      from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
-      cross join lateral push.deaths_of(dead_among.app, a.provider, a.token) x
-    ), revived as (
-      delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
-    )
-    select distinct d.token from dead d where not d.is_set_again;
-end
+language sql volatile security definer set search_path = push, pg_temp as $$
+  with dead as materialized (
+    -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
+    -- alive is tried once more, and is then dead from a later time on.
+    select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
+      and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
+    from unnest(dead_among.providers, dead_among.tokens, dead_among.set_at) a(provider, token, set_at)
+    cross join lateral push.deaths_of(dead_among.app, a.provider, a.token) x
+  ), revived as (
+    delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
+  )
+  select distinct d.token from dead d where not d.is_set_again;
 $$;
 comment on function push.dead_among is
   'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in '

@@ -148,11 +148,9 @@ comment on function push.free_claims is 'frees the deliveries of gateways that h
 
 -- The update changes nothing, but a transaction that writes nothing would flush nothing.
 create or replace function push.sync(p_gateway int) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  perform set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off';
-  update push.gateways g set claims_from = g.claims_from where g.id = p_gateway;
-end
+language sql security definer set search_path = push, pg_temp as $$
+  select set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off';
+  update push.gateways g set claims_from = g.claims_from where g.id = p_gateway
 $$;
 comment on function push.sync is
   'once its transaction is committed, everything that was committed before it is on the disk. Gateways call it before they '

@@ -10,19 +10,14 @@ delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
 -- Jobs that rings wait for (retries that are due, and next channels) are urgent. They run beside the others: a gateway takes one of each
 -- kind at a time, so that a call whose end takes seconds delays no ring.
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_name text;
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
         and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
       and exists (select from push.gateways g where g.id = p_gateway and g.alive)
-    returning j.name into v_name;
-  return v_name;
-end
+    returning j.name
 $$;
 comment on function push.take_job is
   'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the '

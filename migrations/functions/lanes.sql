@@ -62,8 +62,7 @@ create or replace function push.report_lanes(
   p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
   p_throttled_ms int[], p_rate int[], p_refusal text[] default null, p_refused text[] default null
 ) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
     throttled_until, refusal, refused)
   select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0), coalesce(r.rate, 0),
@@ -73,8 +72,7 @@ begin
   where exists (select from push.gateways g where g.id = p_gateway and g.alive)
   on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
     in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
-    throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp();
-end
+    throttled_until = excluded.throttled_until, refusal = excluded.refusal, refused = excluded.refused, updated_at = clock_timestamp()
 $$;
 comment on function push.report_lanes is
   'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. '
