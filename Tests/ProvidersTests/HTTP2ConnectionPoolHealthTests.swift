@@ -198,7 +198,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.pass(.milliseconds(999))) == [])
     #expect(withoutWakes(pool.pass(.milliseconds(1))) == [.open(2)])
     #expect(withoutWakes(pool.feed(.limited(2, streamsMax: 10))).contains(.dispatch(0, 2)))
-    #expect(withoutWakes(pool.feed(.limited(0, streamsMax: 10))) == [.drain(0)], "when the first is ready, it is one too many")
+    #expect(withoutWakes(pool.feed(.limited(0, streamsMax: 10))) == [.drain(0)], "it is one too many now")
   }
 
   @Test func `a new connection whose only stream is taken is waited for`() {

@@ -115,7 +115,8 @@ create function pg_temp.states() returns text language sql as $$
   where o.call_id in ('neighbour-1', 'refused', 'neighbour-2') $$;
 create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
 update push.delivery set state = 2, ready_lane = null, due_at = now() where outbox_id in (:n1, :refused, :n2);
-select format('create trigger refuse before update on push.delivery for each row when (old.outbox_id = %s) execute function pg_temp.refuse()', :refused) \gexec
+select format('create trigger refuse before update on push.delivery for each row when (old.outbox_id = %s) '
+  'execute function pg_temp.refuse()', :refused) \gexec
 select push.promote() as promoted \gset
 select test.equal('a push that cannot be made ready keeps no other waiting', pg_temp.states(), 'neighbour-1 0, refused 2, neighbour-2 0');
 drop trigger refuse on push.delivery;

@@ -216,7 +216,8 @@ update push.job set due_at = now() + interval '55 minutes', taken_at = now() - i
 select test.equal('but not if its last run has failed', (select state || ' ' || value from push.health where item = 'housekeeping'),
   'warn ensure_partitions overdue for 00:05:00');
 update push.job set done_at = now() - interval '1 minute' where name = 'miss';
-select test.equal('metrics count such jobs', (select string_agg(what || ' ' || value, ', ' order by what) from push.observe() where what ~ '^overdue'),
+select test.equal('metrics count such jobs',
+  (select string_agg(what || ' ' || value, ', ' order by what) from push.observe() where what ~ '^overdue'),
   'overdue_bad 1, overdue_warn 1');
 update push.gateways set started_at = now() - interval '2 days' where alive;
 update push.job set done_at = now() - interval '7 hours' where name = 'ensure_partitions';
@@ -243,7 +244,8 @@ select push.register_gateway('lost', '1') as lost \gset
 reset role;
 select test.equal('a gateway notes its role', (select login from push.gateways where id = :lost), 'push_test_lost');
 revoke push_gateway from push_test_lost;
-select test.equal('that of a gateway that has lost its membership is named', pg_temp.schema_is() ~ '^bad push_test_lost may not execute push\.', true);
+select test.equal('that of a gateway that has lost its membership is named',
+  pg_temp.schema_is() ~ '^bad push_test_lost may not execute push\.', true);
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where id = :lost;
 select test.equal('until it signs off', pg_temp.schema_is(), 'ok complete');
 revoke usage on schema push from push_gateway, push_ops;

@@ -391,7 +391,8 @@ struct HTTP2ConnectionPoolMachine {
   /// another is opened before such a connection is used.
   private mutating func dispatchHedges(_ now: Instant, _ actions: inout [Action]) {
     guard !isPaused else { return }
-    let waits = roster.isConnecting(now) || lacksFreshConnection(now) && needsConnection(now) && limiter.mayOpenAt <= now
+    let waits =
+      roster.isConnecting(now) || lacksFreshConnection(now) && needsConnection(now) && limiter.mayOpenAt <= now
     for hedge in hedges {
       let index = roster.lastHeard(besides: requests[hedge].avoided)
       guard let index, roster[index].heardAt >= freshSince(now) || !waits else { continue }

@@ -193,7 +193,8 @@ struct HTTP2ConnectionPoolRoster {
   }
 
   private func isProbing(_ index: Int) -> Bool {
-    settings.probes && connections[index].state == .ready && !connections[index].isProven && connections[index].inFlight > 0
+    guard settings.probes, connections[index].state == .ready else { return false }
+    return !connections[index].isProven && connections[index].inFlight > 0
   }
 
   /// When requests wait no longer for a connection that has no stream for them yet; nil for others.

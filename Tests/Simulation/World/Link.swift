@@ -35,7 +35,9 @@ final class Link {
   private var connections: [Connection] { [claims, settlements, maintenance, control] }
 
   func open() {
-    for connection in connections where connection !== control || !world.plan.has(.noListener) { connection.reconnect() }
+    for connection in connections where connection !== control || !world.plan.has(.noListener) {
+      connection.reconnect()
+    }
     guard world.plan.has(.lossyPath) else { return }
     // Large packets are lost: those of claimed rows, or of batches. They are not as late as to break the connection.
     if world.random.chance(0.5) {
