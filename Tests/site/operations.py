@@ -16,11 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER, INDEX, JOBS = "docs/operations", "docs/operations.md", "docs/operations/housekeeping-is-overdue.md"
 DAILY = "shortcuts-and-the-daily-look"
 ALERTS, HEALTH, TROUBLES = "deploy/prometheus/alerts.yml", "migrations/functions/health.sql", "dashboard/troubles.js"
+OVERDUE = "migrations/functions/jobs.sql"
 CHANGES = re.compile(r"(?:insert|update|delete|create|alter|drop|grant|revoke|truncate|call|do|copy)\b", re.I)
 
 
 def sources():
-    return {name: (ROOT / name).read_text() for name in (ALERTS, HEALTH, TROUBLES)}
+    return {name: (ROOT / name).read_text() for name in (ALERTS, HEALTH, OVERDUE, TROUBLES)}
 
 
 def lead_faults(files, texts):
@@ -36,7 +37,7 @@ def lead_faults(files, texts):
     yield from (f"{INDEX} has no page for {item} in push.health" for item in items(texts[HEALTH])
                 if item not in {what for what, _ in indexed})
     yield from (f"{ALERTS}: {anchor} is an anchor of no page" for anchor in re.findall(r"\(#[\w-]+\)", texts[ALERTS]))
-    names = re.search(r"unnest\(array\[(.*?)\]\) n\(name\)", texts[HEALTH], re.S)
+    names = re.search(r"unnest\(array\[(.*?)\]\) r\(name\)", texts[OVERDUE], re.S)
     yield from (f"{JOBS} does not say what the job {job} does" for job in re.findall(r"'(\w+)'", names[1])
                 if f"`{job}`" not in files.get(JOBS, ""))
 

@@ -22,6 +22,7 @@ PAGES_ELSEWHERE = {
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "SECURITY.md": "reporting.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/portable/README.md": "public-benchmark.md",
     "Tests/README.md": "tests.md",
     "Tests/integrations/README.md": "tests-of-guides.md",
     "Tests/Simulation/README.md": "simulation.md",
