@@ -146,7 +146,7 @@ import Testing
     rig.live(.milliseconds(200))
     try rig.bring([rig.delivery(1, 0), rig.delivery(1, 1), rig.delivery(2)])
     let requests = rig.sends()
-    rig.answer(requests, .deferred(reason: "Busy", after: .milliseconds(1_500)))
+    rig.answer(requests, .deferred(reason: "Busy", after: .milliseconds(500)))
     rig.clear()
     rig.hear(.outbox(.mayHaveEnded([1])))
     #expect(rig.lookUps() == [[1]])
@@ -154,8 +154,8 @@ import Testing
     rig.pass(.milliseconds(30))
     let written = rig.settlements().flatMap(\.settlements)
     #expect(written.map(\.lease.outboxID) == [1, 1])
-    #expect(written.allSatisfy { $0.outcome == .void && $0.reason == nil && $0.failures.count == 1 })
-    rig.live(.seconds(2))
+    #expect(written.allSatisfy { $0.outcome == .void && $0.reason == nil })
+    rig.live(.seconds(1))
     #expect(rig.sends().map(\.tag) == [requests[2].tag])
   }
 
@@ -300,7 +300,7 @@ import Testing
     for _ in 0..<4 {
       rig.hear(.outbox(.mayHaveEnded([1])))
       rig.hear(.endedFound(.success(EndedRings())))
-      rig.live(.milliseconds(200))
+      rig.pass(.milliseconds(200))
     }
     let asked = rig.lookUps()
     #expect(asked.count(where: { $0 == [1, 2] }) == 1, "\(asked)")

@@ -16,7 +16,7 @@ import Testing
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1), rig.delivery(2)])
     let requests = rig.sends()
-    rig.answer([requests[0]], .deferred(reason: "Busy", after: .milliseconds(1_500)))
+    rig.answer([requests[0]], .deferred(reason: "Busy", after: .milliseconds(500)))
     for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
     rig.hear(.outbox(.unavailable(reason: "crash")))
     rig.hear(.outbox(.available))
@@ -43,7 +43,7 @@ import Testing
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(2), rig.delivery(3)])
     let requests = rig.sends()
-    rig.answer([requests[0]], .deferred(reason: "Busy", after: .milliseconds(1_500)))
+    rig.answer([requests[0]], .deferred(reason: "Busy", after: .milliseconds(500)))
     for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
     rig.clear()
     rig.pass(.seconds(1))
