@@ -166,8 +166,8 @@ started="$notify $started"
 await "$notify" "$work/notify.log" test -S "$work/notify.socket"
 
 trace=
-if command -v strace >/dev/null 2>&1 && strace -D -f -qq -o "$work/trace" true 2>/dev/null; then
-  trace="strace -D -f -qq -o $work/trace"
+if command -v strace >/dev/null 2>&1 && strace -D -f -q -o "$work/trace" true 2>/dev/null; then
+  trace="strace -D -f -q -o $work/trace"
 fi
 # shellcheck disable=SC2086 # these are words
 env -i NOTIFY_SOCKET="$work/notify.socket" WATCHDOG_USEC=2000000 $environment $overrides $trace $command 2>"$work/gateway.log" &
