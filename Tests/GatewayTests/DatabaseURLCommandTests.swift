@@ -67,6 +67,20 @@ import Testing
     #expect(unanswered.status == 1 && unanswered.errors.contains("cannot reach the database: "), "\(unanswered)")
   }
 
+  @Test func `a standby is told apart from a server that does not answer, and status shows it if the URL says so`()
+    async throws
+  {
+    try await OperationsFixture.with { database in
+      try await database.execute("alter database \(database.name) set default_transaction_read_only = on")
+      let refused = try await OperationsFixture.run(database.url, ["status"])
+      #expect(refused.status == 1 && refused.errors.hasPrefix("Error: the database takes no writes"), "\(refused)")
+      #expect(refused.errors.contains("target_session_attrs=any"), "\(refused)")
+      let any = database.url + (database.url.contains("?") ? "&" : "?") + "target_session_attrs=any"
+      let shown = try await OperationsFixture.run(any, ["status"])
+      #expect(shown.status == 0 && shown.output.contains("LANES"), "\(shown)")
+    }
+  }
+
   @Test func `a server without TLS is told apart from one that does not answer`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let place = try #require(database.url.split(separator: "@").last?.split(separator: "/").first)
