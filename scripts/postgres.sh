@@ -5,6 +5,8 @@
 #   scripts/postgres.sh stop DIR           stop it
 #   scripts/postgres.sh url DIR            print its URL
 #
+# With POSTGRES_FSYNC=off nothing waits for the disk. Only for tests: a crash of the machine, not of Postgres, may damage the cluster.
+#
 # It listens on 127.0.0.1 only and accepts every connection without a password. Postgres refuses to run as root: then it
 # runs as the user postgres (or push, which is created). Starting or stopping twice is harmless.
 set -eu
@@ -105,6 +107,8 @@ shared_buffers = ${buffers}MB
 max_wal_size = ${wal}MB
 wal_compression = $compression
 autovacuum_naptime = 5s
+fsync = ${POSTGRES_FSYNC:-on}
+full_page_writes = ${POSTGRES_FSYNC:-on}
 random_page_cost = 1.1
 log_min_error_statement = panic
 SETTINGS

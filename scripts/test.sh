@@ -32,14 +32,14 @@ finish() {
   return "$result"
 }
 
-# At most six tests run at a time: they have real deadlines, and dozens at once would slow each other down. Tests have
-# their own time limits. If the process hangs all the same, the unfinished tests are printed.
+# At most eight tests run at a time: dozens at once would slow each other down, and many wait for something. Tests have their
+# own time limits. If the process hangs all the same, the unfinished tests are printed.
 swift_tests() {
   log=.local/swift-tests.log
   result=0
   { NO_COLOR=1 timeout --kill-after=10 "${TEST_SECONDS_MAX:-1200}" \
     "$(swift build --show-bin-path)/push-gatewayPackageTests.xctest" --testing-library swift-testing \
-    --experimental-maximum-parallelization-width 6 ${1:+--filter "$1"} 2>&1 || echo "ended with $?" >>"$log.failed"; } |
+    --experimental-maximum-parallelization-width 8 ${1:+--filter "$1"} 2>&1 || echo "ended with $?" >>"$log.failed"; } |
     tee "$log" | grep -av '^◇' || true
   if [ -e "$log.failed" ]; then
     result=1
@@ -92,6 +92,8 @@ program_tests() {
 }
 
 mkdir -p .local
+# Each test has a database of its own, and to drop one waits for a checkpoint.
+export POSTGRES_FSYNC=off
 PUSH_GATEWAY_TEST_DATABASE_URL=$(scripts/postgres.sh start "$cluster")
 export PUSH_GATEWAY_TEST_DATABASE_URL
 unset DATABASE_URL PUSH_GATEWAY_CONFIG

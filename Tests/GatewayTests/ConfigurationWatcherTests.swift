@@ -134,7 +134,9 @@ private struct KeepingHandler: LogHandler {
       let account = try String(contentsOfFile: material.serviceAccountFile, encoding: .utf8)
       let other = try SimulatorMaterial()
       defer { try? FileManager.default.removeItem(atPath: other.directory) }
-      try other.writeServiceAccount(tokenURI: "https://127.0.0.1:1/token")
+      try FileManager.default.removeItem(atPath: "\(other.directory)/fcm-key.pem")
+      try SecretFixture.write(SigningKey.generate(for: .rs256).privateKeyPEM(), to: "\(other.directory)/fcm-key.pem")
+      try SimulatorMaterial(directory: other.directory).writeServiceAccount(tokenURI: "https://127.0.0.1:1/token")
       let mended = try String(contentsOfFile: other.serviceAccountFile, encoding: .utf8)
       try SecretFixture.write(mended, to: material.serviceAccountFile)
       await watcher.look()

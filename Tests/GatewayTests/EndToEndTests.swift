@@ -137,12 +137,16 @@ struct EndToEndTests {
         select concat_ws(' ',
           (select count(*) from push.delivery_history) + (select count(*) from push.deliveries),
           (select count(*) from push.delivery_history where outcome <> 'delivered'),
-          (select count(*) from push.deliveries where state <> 'ready' or attempt <> 0),
+          (select count(*) from push.deliveries
+            where state <> 'ready' or attempt <> 0 and last_reason is distinct from 'TimedOut'),
           (select count(*) from push.gateways where alive))
         """)
       #expect(account == "6000 0 0 0")
+      // On a busy machine a request may get no answer in time. It may have arrived.
       let delivered = try await gateway.database.value("select count(*) from push.delivery_history")
-      #expect(await gateway.pushesByToken().count == Int(delivered))
+      let unknown = try await gateway.database.value("select count(*) from push.deliveries where attempt <> 0")
+      let (least, more) = (try #require(Int(delivered)), try #require(Int(unknown)))
+      #expect(await (least...least + more).contains(gateway.pushesByToken().count))
     }
   }
 

@@ -102,9 +102,12 @@ public struct SimulatorMaterial: Sendable {
     }
   }
 
+  /// It takes a quarter of a second to make, so all suites of a process that need a new one share it.
+  private static let newRSAKey = Result { try SigningKey.generate(for: .rs256) }
+
   private static func key(in path: String, _ algorithm: SignatureAlgorithm) throws -> SigningKey {
     if MaterialFile.read(path) != nil { return try SigningKey.load(pemFile: path, for: algorithm) }
-    let key = try SigningKey.generate(for: algorithm)
+    let key = algorithm == .rs256 ? try newRSAKey.get() : try SigningKey.generate(for: algorithm)
     try MaterialFile.write(try key.privateKeyPEM(), to: path, isSecret: true)
     return key
   }
