@@ -105,10 +105,14 @@ struct SeedPlan {
   /// Whether a seed is an overload.
   static func isOverload(_ seed: UInt64) -> Bool { seed % 8 == 7 }
 
+  /// Whether a seed has only slow statements and dead tokens, so that replicas do at the same time what follows from them.
+  static func isSlow(_ seed: UInt64) -> Bool { seed % 32 == 18 }
+
   /// - Parameters:
   ///   - isOnlyIll: whether ill paths or tokens are the only faults.
   ///   - isOverloaded: whether too many calls, and what belongs to them, are the only faults.
-  init(_ random: inout SplitMix64, isOnlyIll: Bool, isOverloaded: Bool) {
+  ///   - isSlow: whether slow statements and dead tokens are the only faults.
+  init(_ random: inout SplitMix64, isOnlyIll: Bool, isOverloaded: Bool, isSlow: Bool) {
     self.isOnlyIll = isOnlyIll
     self.isOverloaded = isOverloaded
     let density = random.pick([0.1, 0.2, 0.35, 0.5]) ?? 0.2
@@ -116,6 +120,7 @@ struct SeedPlan {
       weights[fault] = random.pick([0.3, 1, 3]) ?? 1
     }
     if isOnlyIll { weights = [:] }
+    if isSlow { weights = [.slowStatements: 8, .deadTokens: 1] }
     if isOverloaded {
       weights = random.chance(0.5) ? [.lostNotification: 3] : [.noListener: 1, .lossyPath: 1]
     }
@@ -124,7 +129,7 @@ struct SeedPlan {
     self.calls = isOverloaded ? calls * 6 : calls
     notifications = random.count(0...10)
     let replicas = random.count(1...4)
-    self.replicas = isOverloaded ? min(replicas, 2) : replicas
+    self.replicas = isOverloaded ? min(replicas, 2) : isSlow ? max(replicas, 2) : replicas
     isAtLeastOnce = random.chance(0.3)
     let (window, capacity) = (random.pick([3, 20, 200]) ?? 20, random.pick([1, 5, 100]) ?? 100)
     let providerTime: ClosedRange<Int64> = random.pick([1...40, 1...40, 20...300, 100...1_500]) ?? 1...40

@@ -7,9 +7,10 @@ import Queue
 /// The rules of cancels, missed calls and declines.
 struct EndChecker {
   private static let cancels = "A phone that may ring gets one cancel when it must stop, and no other phone gets one."
+  private static let invites = "No token is rung twice in a call."
   private static let missed = "Each user whom a call has missed is told of it once, and nobody else is."
 
-  /// Cancels and missed calls that were checked when they were made.
+  /// Pushes that were checked when they were made.
   private var seen: Set<DeliveryKey> = []
   /// The calls of notes that have not been taken.
   private var noted: [Int64: Int64] = [:]
@@ -21,6 +22,9 @@ struct EndChecker {
     for key in touched {
       guard let row = outbox.deliveries[key], let call = outbox.calls[key.outboxID] else { continue }
       switch PushKind(rawValue: row.kind) {
+      case .invite where seen.insert(key).inserted:
+        let there = outbox.pushes(of: call).count { $0.kind == .invite && $0.channel == row.channel }
+        if there > 1 { violate(Self.invites, key.story) }
       case .cancel where seen.insert(key).inserted: checkCancel(row, call, outbox, violate)
       case .missedCall where seen.insert(key).inserted: checkMissedCall(row, call, outbox, violate)
       default: break

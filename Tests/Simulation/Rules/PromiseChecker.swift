@@ -38,6 +38,8 @@ final class PromiseChecker {
   /// When a request was last sent over a path that worked, if all since then were.
   private var worked: [Paths.Path: VirtualTime] = [:]
   private var failures: [Paths.Path: Failures] = [:]
+  /// Who has handed each ring on, until somebody does so for the second time.
+  private var rounds: [DeliveryKey: [Int32]] = [:]
   /// Number of promises that were kept.
   private(set) var kept = 0
 
@@ -105,6 +107,20 @@ final class PromiseChecker {
   func didAnswer(_ acceptance: Acceptance) {
     guard Paths.areIll(world.seed), accepted[acceptance.key] == nil else { return }
     accepted[acceptance.key] = world.now
+  }
+
+  /// A gateway hands rings on.
+  func didHandOn(_ keys: [DeliveryKey], by gateway: Int32) {
+    for key in keys { rounds[key] = rounds[key].flatMap { $0.contains(gateway) ? nil : $0 + [gateway] } ?? [gateway] }
+  }
+
+  /// A gateway has claimed a push that is due at `row.dueAt` for those that had it in this round.
+  func didClaim(_ row: MemoryDelivery, at now: DatabaseTime) {
+    guard Paths.areIll(world.seed), let owner = row.owner, rounds[row.key]?.contains(owner) ?? false,
+      row.dueAt > now + MemoryOutbox.Limits.othersFirst * Int64(world.plan.replicas)
+    else { return }
+    world.violate(
+      "Nobody has a ring for a second time before its rest is over: until then, it is for the others.", row.key.story)
   }
 
   private func noteFailure(_ token: [UInt8], over path: Paths.Path, isSilent: Bool, isNew: Bool) {

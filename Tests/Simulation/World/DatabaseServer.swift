@@ -85,8 +85,10 @@ final class DatabaseServer {
     case nil: break
     }
     let living = statement.isBeat ? livingGateways : []
+    let handedOn = statement.handsOn(outbox)
     do throws(OutboxError) {
       let answer = try statement.execute(&outbox, at: databaseNow)
+      if let gateway = statement.gateway { world.promises.didHandOn(handedOn, by: gateway) }
       if case .beat = answer, let gateway = statement.gateway {
         world.checker.didReap(living.subtracting(livingGateways), by: gateway)
         world.checker.didBeat(gateway)
@@ -105,6 +107,7 @@ final class DatabaseServer {
     }
     for row in rows {
       lastOwner[row.delivery.key] = row.delivery.owner
+      world.promises.didClaim(row.delivery, at: databaseNow)
       if let former = world.phones.expect(row.delivery) { world.checker.didReplace(former, by: row.delivery.key) }
     }
     if hasChangedHands { world.faults.temptAfterHandover() }
@@ -204,5 +207,14 @@ final class DatabaseServer {
 extension Statement {
   fileprivate var isBeat: Bool {
     if case .beat(_) = action { true } else { false }
+  }
+
+  /// The deliveries that it hands on, of those that its gateway still has.
+  fileprivate func handsOn(_ outbox: MemoryOutbox) -> [DeliveryKey] {
+    guard case .write(_, .park(let parkings)) = action else { return [] }
+    return parkings.filter { parking in
+      guard parking.isHandedOn, let row = outbox.deliveries[parking.lease.key] else { return false }
+      return row.state == .claimed && row.owner == gateway && row.lease == parking.lease.lease
+    }.map(\.lease.key)
   }
 }

@@ -58,7 +58,8 @@ final class World {
     story = Story(isTold: isTold)
     random = SplitMix64(seed: seed)
     plan = SeedPlan(
-      &random, isOnlyIll: Paths.areIll(seed) || BadTokens.exist(seed), isOverloaded: SeedPlan.isOverload(seed))
+      &random, isOnlyIll: Paths.areIll(seed) || BadTokens.exist(seed), isOverloaded: SeedPlan.isOverload(seed),
+      isSlow: SeedPlan.isSlow(seed))
     paths = Paths(seed, replicas: plan.replicas, lanes: lanes.count, until: plan.faultTime)
     badTokens = BadTokens(seed, lanes: lanes)
     server = DatabaseServer(self)
