@@ -33,6 +33,8 @@ public final class PushRequest: @unchecked Sendable {
   public var permit: SendPermit?
   /// `PushResult.connection` of an earlier attempt that failed at the provider. Another connection is used if one has room.
   public var avoidedConnection: Int?
+  /// Whether the push was sent before, by whomever. First tries come first.
+  public var isRepeat = false
 
   public init(
     tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: ArraySlice<UInt8>,

@@ -7,12 +7,13 @@
 //
 // While the circuit is open, the lane claims nothing. Its deliveries wait in the outbox, where other replicas find them, and no attempt is
 // counted. A half-open circuit lets one delivery try, and another one every second while that one has no answer. Other replicas come
-// first then: it tries what they leave (`LaneAllowance.isLast`).
+// first then: it tries what they leave (`LaneAllowance.isLast`). Silence alone keeps no ring from its first try, because the provider may
+// only be slow: of what was never tried, the lane takes what others leave.
 //
 // Two tokens are enough, because it costs little to be wrong: a lone ring waits for a second at most, and the first success closes the
 // circuit. One token proves nothing, whatever the provider says of our credentials: the fault may be its own. So if a half-open circuit
-// has tried a token that had failed before, the next try is soon, but each time later, as the provider may be down. A request without an answer is no failure of the provider if the
-// provider has answered since it was sent.
+// has tried a token that had failed before, the next try is soon, but each time later, as the provider may be down. A request without an
+// answer is no failure of the provider if the provider has answered since it was sent.
 
 public import Runtime
 
@@ -59,7 +60,7 @@ public struct LaneCircuit: Sendable {
   public private(set) var state = State.closed
   private let limits: Limits
   /// The failures since the last success, each of another token.
-  private var failures: [(token: ArraySlice<UInt8>, at: Instant)] = []
+  private var failures: [(token: ArraySlice<UInt8>, at: Instant, isSilence: Bool)] = []
   /// How long the circuit stays open after the next try that shows nothing new.
   private var nextAgain: Nanoseconds
   /// When the provider answered last.
@@ -80,6 +81,9 @@ public struct LaneCircuit: Sendable {
   public func isDoubtful(_ now: Instant) -> Bool {
     state != .closed || failures.contains { $0.at + limits.memory > now }
   }
+
+  /// Whether nothing is known but that requests got no answers.
+  public var isSilent: Bool { !failures.isEmpty && failures.allSatisfy(\.isSilence) }
 
   /// Updates the state to `now`: an open circuit becomes half-open when its time is over.
   public mutating func advance(_ now: Instant) {
@@ -110,7 +114,7 @@ public struct LaneCircuit: Sendable {
     let hadFailed = failures.contains { $0.token == token }
     failures.removeAll { $0.at + limits.memory <= now || $0.token == token }
     // A copy, because the token is a part of a larger buffer.
-    failures.append((Array(token ?? [])[...], now))
+    failures.append((Array(token ?? [])[...], now, unansweredSince != nil))
     if failures.count > Self.failuresMax { failures.removeFirst() }
     switch state {
     case .open: return nil

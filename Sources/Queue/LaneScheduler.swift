@@ -70,10 +70,11 @@ public struct LaneScheduler: Sendable {
       isLast = circuit.isDoubtful(now) && !(isTrial && takesOnlyNew)
       guard now >= throttledUntil else { return 0 }
       switch circuit.state {
-      case .open: return 0
-      case .halfOpen:
-        guard capacity > 0, inFlight < window else { return 0 }
-        return inFlight == aside || claimedAt + limits.probeInterval <= now ? 1 : 0
+      case .halfOpen where inFlight == aside || claimedAt + limits.probeInterval <= now:
+        return capacity > 0 && inFlight < window ? 1 : 0
+      case .open, .halfOpen:
+        guard circuit.isSilent else { return 0 }
+        takesOnlyNew = true
       case .closed: break
       }
       let most = most

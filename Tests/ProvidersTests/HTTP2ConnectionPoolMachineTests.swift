@@ -23,9 +23,9 @@ struct MachineDriver {
   }
 
   mutating func submit(
-    _ request: Int, within time: Nanoseconds = .seconds(60), avoiding avoided: Int? = nil
+    _ request: Int, within time: Nanoseconds = .seconds(60), avoiding avoided: Int? = nil, isRepeat: Bool = false
   ) -> [HTTP2ConnectionPoolMachine.Action] {
-    feed(.submitted(request, deadline: now + time, avoiding: avoided))
+    feed(.submitted(request, deadline: now + time, avoiding: avoided, isRepeat: isRepeat))
   }
 
   /// A started pool with connection 0, which is ready and proven.
@@ -90,6 +90,40 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     _ = pool.submit(3)
     #expect(
       withoutWakes(pool.feed(.answered(1, 0, .done))) == [.dispatch(2, 0), .dispatch(3, 0), .reportCapacity(1000)])
+  }
+
+  @Test func `first tries come before repeats, and only they get connections while streams are taken`() {
+    var pool = MachineDriver {
+      $0.probes = true
+      $0.connectionsMax = 1
+      $0.replacementsMax = 0
+    }
+    pool.connect(streamsMax: 100)
+    #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
+    #expect(withoutWakes(pool.submit(1, isRepeat: true)) == [])
+    #expect(withoutWakes(pool.pass(.seconds(1))) == [], "a repeat gets no connection of its own")
+    #expect(withoutWakes(pool.submit(2)) == [.open(1)])
+    #expect(withoutWakes(pool.submit(3)) == [])
+    #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 100))) == [.dispatch(2, 1), .reportCapacity(2)])
+    #expect(withoutWakes(pool.feed(.answered(2, 1, .init(.unproven)))) == [.dispatch(3, 1)])
+    #expect(withoutWakes(pool.feed(.withdrawn([3]))) == [])
+    #expect(withoutWakes(pool.pass(.seconds(1))) == [.refuse(1, reason: "NoConnection")], "as long as others")
+  }
+
+  @Test func `a line is left in its order, also if some leave it early`() {
+    var line = WaitingLine<Int>()
+    for element in [1, 2, 3, 4] { line.append(element) }
+    line.appendLast(8)
+    line.appendLast(9)
+    line.append(5)
+    #expect(line.popFirst() == 1)
+    line.prepend(1)
+    line.prepend(0)
+    #expect(line.remove { $0 % 4 == 0 } == [0, 4, 8])
+    #expect(line.count == 5 && line.hasFirst)
+    let left = (0..<4).map { _ in line.popFirst() }
+    #expect(left == [1, 2, 3, 5] && !line.hasFirst && line.first == 9)
+    #expect(line.popFirst() == 9 && line.popFirst() == nil && line.isEmpty)
   }
 
   @Test func `GOAWAY opens another connection, and refused requests are sent there first`() {

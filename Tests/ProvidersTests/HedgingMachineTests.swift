@@ -85,6 +85,30 @@ import Testing
     #expect(Self.isAbout(lane.machine.delay, 700), "two of two thousand take longer")
   }
 
+  @Test func `a hedge without an answer holds back the next until something is answered, or 3.5 s`() {
+    var lane = Lane()
+    let first = lane.send()
+    lane.pass(.milliseconds(400))
+    let second = lane.send()
+    lane.pass(.milliseconds(100))
+    #expect(lane.hedges() == [first])
+    lane.pass(.milliseconds(400))
+    #expect(lane.hedges() == [second], "the first hedge has not waited longer than its request")
+    let third = lane.send()
+    lane.pass(.milliseconds(600))
+    #expect(lane.hedges() == [])
+    #expect(lane.machine.due == lane.now + .milliseconds(2_500))
+    let fourth = lane.send()
+    lane.pass(.milliseconds(2_500))
+    #expect(lane.hedges() == [third, fourth], "it may be the connection after all")
+    let fifth = lane.send()
+    lane.pass(.milliseconds(600))
+    #expect(lane.hedges() == [])
+    lane.answer(first, after: .seconds(5))
+    #expect(lane.machine.due <= lane.now)
+    #expect(lane.hedges() == [fifth])
+  }
+
   @Test func `the wait is never shorter than the configured minimum`() {
     var lane = Lane { $0.delayMin = .milliseconds(900) }
     #expect(lane.machine.delay == .milliseconds(900))

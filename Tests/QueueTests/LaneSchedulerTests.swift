@@ -301,6 +301,26 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(9999)).first?.isLast == false)
   }
 
+  @Test("a lane without answers takes what was never tried, after the others, and of the rest one a second")
+  func silence() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10)
+    scheduler.setCapacity(10, of: 1)
+    for token in 1...2 as ClosedRange<UInt8> {
+      _ = scheduler.didHear(.failing, about: [token], unansweredSince: at(0), from: 1, at(1200))
+    }
+    #expect(!scheduler.isWell(1))
+    #expect(scheduler.allowances(at(1200)) == [LaneAllowance(lane: 1, limit: 10, isLast: true, takesOnlyNew: true)])
+    #expect(scheduler.allowances(at(2200)) == [LaneAllowance(lane: 1, limit: 1, isLast: true)])
+    scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
+    #expect(scheduler.allowances(at(3199)) == [LaneAllowance(lane: 1, limit: 9, isLast: true, takesOnlyNew: true)])
+    #expect(scheduler.allowances(at(3200)) == [LaneAllowance(lane: 1, limit: 1, isLast: true)])
+    // An answer is no silence.
+    #expect(scheduler.didHear(.failing, about: [3], from: 1, at(3200)) == .opened(until: at(4200)))
+    #expect(scheduler.allowances(at(3201)) == [])
+  }
+
   @Test("a lane that tries holds no more than its window")
   func probeInWindow() {
     var scheduler = LaneScheduler()

@@ -41,6 +41,7 @@ extension DispatcherMachine {
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
+      request.isRepeat = !entry.isUntried
       request.environment = entry.environment
       if entry.asksOther {
         request.deadline = min(request.deadline, now + settings.policy.environmentProbe)

@@ -103,10 +103,13 @@ public final class HTTP2ConnectionPool {
   /// - Parameters:
   ///   - request: the owner's number for the request: a small number (of a slot), unique while the request is in the pool.
   ///   - avoided: the number of a connection that is used only if no other has room.
+  ///   - isRepeat: whether its push was sent before. First tries come first.
   ///   - now: the loop's time if the caller has it already.
-  public func submit(_ request: Int, deadline: Instant, avoiding avoided: Int? = nil, now: Instant? = nil) {
+  public func submit(
+    _ request: Int, deadline: Instant, avoiding avoided: Int? = nil, isRepeat: Bool = false, now: Instant? = nil
+  ) {
     let avoided = avoided.flatMap { number in members.first { $0.number == number }?.id }
-    handle(.submitted(request, deadline: deadline, avoiding: avoided), now: now)
+    handle(.submitted(request, deadline: deadline, avoiding: avoided, isRepeat: isRepeat), now: now)
   }
 
   /// Sends a second request (a hedge) for one that has not been answered. The hedge uses another connection or is not sent at all.

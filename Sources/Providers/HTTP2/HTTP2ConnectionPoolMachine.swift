@@ -29,8 +29,8 @@ struct HTTP2ConnectionPoolMachine {
 
   enum Event: Equatable {
     case started
-    /// A new request, and the connection that it avoids if another has room.
-    case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?)
+    /// A new request, the connection that it avoids if another has room, and whether its push was sent before.
+    case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?, isRepeat: Bool)
     /// The first request is a hedge of the second, which is in flight. The hedge is to use another connection.
     case hedged(RequestID, of: RequestID, deadline: Instant)
     /// The hedge of a request has been answered; the request has not.
@@ -102,8 +102,6 @@ struct HTTP2ConnectionPoolMachine {
   private var earliestGiveUp = Instant.distantFuture
   private var wakeAt = Instant.distantFuture
   private var reportedCapacity = 0
-  /// When a connection was last in doubt.
-  private var lastDoubtAt = Instant(nanoseconds: .min)
   /// When the next unresponsive connection may make place for another.
   private var mayMakePlaceAt = Instant(nanoseconds: .min)
   /// Whether a request had to use the connection that it wanted to avoid.
@@ -139,10 +137,10 @@ struct HTTP2ConnectionPoolMachine {
   mutating func handle(_ event: Event, now: Instant, _ actions: inout [Action]) {
     switch event {
     case .started: isStarted = true
-    case .submitted(let request, let deadline, let avoided): submit(request, deadline, avoided, now, &actions)
+    case .submitted(let request, let deadline, let avoided, let isRepeat):
+      submit(request, deadline, avoided, isRepeat: isRepeat, now, &actions)
     case .hedged(let hedge, let request, let deadline): self.hedge(request, by: hedge, deadline, now, &actions)
     case .overtaken(let request):
-      lastDoubtAt = now
       if let id = requests[request].connection { roster.update(id) { $0.didOvertake() } }
     case .withdrawn(let requests): withdraw(requests, &actions)
     case .limited(let id, let streamsMax):
@@ -153,7 +151,6 @@ struct HTTP2ConnectionPoolMachine {
       }
     case .healthChanged(let id, let health):
       roster.update(id) { $0.setHealth(health) }
-      if health != .sound { lastDoubtAt = now }
     case .answered(let request, let id, let effect): answered(request, id, effect, now, &actions)
     case .refused(let request, let id):
       let pause = now + settings.refusalPause
@@ -166,7 +163,6 @@ struct HTTP2ConnectionPoolMachine {
     case .failed(let request, let id, let isLost):
       roster.update(id) { $0.didFail(isLost: isLost, now) }
       refuseHedge(of: request, &actions)
-      if losesRequests(id) { lastDoubtAt = now }
     case .goingAway(let id):
       countIdleEnd(id, now)
       var pending = 0
@@ -191,7 +187,8 @@ struct HTTP2ConnectionPoolMachine {
   // MARK: - Events
 
   private mutating func submit(
-    _ request: RequestID, _ deadline: Instant, _ avoided: ConnectionID?, _ now: Instant, _ actions: inout [Action]
+    _ request: RequestID, _ deadline: Instant, _ avoided: ConnectionID?, isRepeat: Bool, _ now: Instant,
+    _ actions: inout [Action]
   ) {
     guard !isShuttingDown else { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     guard deadline > now else { return actions.append(.expire(request)) }
@@ -200,7 +197,7 @@ struct HTTP2ConnectionPoolMachine {
     }
     let entry = Request(deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout), avoided: avoided)
     note(request, entry)
-    waiting.append(request)
+    if isRepeat { waiting.appendLast(request) } else { waiting.append(request) }
   }
 
   private mutating func hedge(
@@ -228,17 +225,9 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func withdraw(_ withdrawn: Set<RequestID>, _ actions: inout [Action]) {
     for request in withdrawn where request < requests.count { requests[request].isWithdrawn = true }
-    var kept = WaitingLine<RequestID>()
-    while let request = waiting.popFirst() {
-      if withdrawn.contains(request) {
-        actions.append(.refuse(request, reason: "Withdrawn"))
-      } else {
-        kept.append(request)
-      }
-    }
-    waiting = kept
-    for hedge in hedges where withdrawn.contains(hedge) { actions.append(.refuse(hedge, reason: "Withdrawn")) }
-    hedges.removeAll { withdrawn.contains($0) }
+    let gone = waiting.remove(where: withdrawn.contains) + hedges.filter(withdrawn.contains)
+    for request in gone { actions.append(.refuse(request, reason: "Withdrawn")) }
+    hedges.removeAll(where: withdrawn.contains)
   }
 
   private mutating func answered(
@@ -310,7 +299,7 @@ struct HTTP2ConnectionPoolMachine {
     if isShuttingDown { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     refuseHedge(of: request, &actions)
     if requests[request].isWithdrawn { return actions.append(.refuse(request, reason: "Withdrawn")) }
-    guard !giveUpIfLate(request, now, &actions) else { return }
+    guard requests[request].giveUpAt > now else { return giveUp(request, now, &actions) }
     // The hedged request is still in flight. That is enough.
     if requests[request].hedged != nil { return actions.append(.refuse(request, reason: "NotHedged")) }
     requests[request].connection = nil
@@ -347,27 +336,21 @@ struct HTTP2ConnectionPoolMachine {
   private var capacity: Int { isShuttingDown || isPaused ? 0 : roster.capacity }
 
   private mutating func giveUpLate(_ now: Instant, _ actions: inout [Action]) {
-    earliestGiveUp = .distantFuture
-    var kept = WaitingLine<RequestID>()
-    while let request = waiting.popFirst() {
-      if giveUpIfLate(request, now, &actions) { continue }
-      kept.append(request)
-      earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
+    let requests = requests
+    var next = Instant.distantFuture
+    func isLate(_ request: RequestID) -> Bool {
+      let giveUpAt = requests[request].giveUpAt
+      if giveUpAt > now { next = min(next, giveUpAt) }
+      return giveUpAt <= now
     }
-    waiting = kept
-    let waitingHedges = hedges
-    hedges = []
-    for hedge in waitingHedges where !giveUpIfLate(hedge, now, &actions) {
-      hedges.append(hedge)
-      earliestGiveUp = min(earliestGiveUp, requests[hedge].giveUpAt)
-    }
+    for request in waiting.remove(where: isLate) + hedges.filter(isLate) { giveUp(request, now, &actions) }
+    hedges.removeAll(where: isLate)
+    earliestGiveUp = next
   }
 
-  private func giveUpIfLate(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) -> Bool {
-    guard requests[request].giveUpAt <= now else { return false }
+  private func giveUp(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) {
     let isExpired = requests[request].deadline <= now
     actions.append(isExpired ? .expire(request) : .refuse(request, reason: "NoConnection"))
-    return true
   }
 
   private mutating func dispatch(_ now: Instant, _ actions: inout [Action]) {
@@ -445,22 +428,17 @@ struct HTTP2ConnectionPoolMachine {
   private func lack(_ now: Instant) -> HTTP2ConnectionPoolRoster.Lack {
     guard isStarted, !isShuttingDown else { return .nothing }
     return roster.lack(
-      waiting: waiting.count, lacksAlternative: lacksAlternative,
+      waiting: waiting.count, areTriesWaiting: waiting.hasFirst, lacksAlternative: lacksAlternative,
       lacksFresh: !hedges.isEmpty && lacksFreshConnection(now), now)
   }
 
-  /// When a connection above the configured count is drained; nil while there is none.
-  private var surplusEnds: Instant? {
-    roster.hasSurplus && !isShuttingDown ? lastDoubtAt + settings.replacementTime : nil
-  }
-
+  /// Drains connections above the configured count that nobody has needed for long.
   private mutating func drainSurplus(_ now: Instant, _ actions: inout [Action]) {
-    while let end = surplusEnds, end <= now, let index = roster.leastBusy { drain(roster[index].id, &actions) }
+    while !isShuttingDown, let index = roster.surplus(now) { drain(roster[index].id, &actions) }
   }
 
   private mutating func openIfNeeded(_ now: Instant, _ actions: inout [Action]) {
     guard needsConnection(now), limiter.mayOpenAt <= now else { return }
-    if !hedges.isEmpty { lastDoubtAt = now }  // stays `replacementTime`, like a connection opened because of a doubt
     roster.add(nextConnection, now)
     actions.append(.open(nextConnection))
     nextConnection += 1
@@ -471,7 +449,6 @@ struct HTTP2ConnectionPoolMachine {
     var next = waiting.isEmpty && hedges.isEmpty ? Instant.distantFuture : earliestGiveUp
     if limiter.mayOpenAt > now, needsConnection(now) { next = min(next, limiter.mayOpenAt) }
     if mayMakePlaceAt > now, roster.leastHopeful != nil, lack(now) == .place { next = min(next, mayMakePlaceAt) }
-    if let end = surplusEnds { next = min(next, end) }
     if let end = roster.earliestPauseEnd { next = min(next, end) }
     if !waiting.isEmpty {
       next = min(next, roster.earliestTestEnd ?? next, roster.earliestBlock(after: now) ?? next)

@@ -264,19 +264,20 @@ struct HTTP2ConnectionPoolRoster {
   ///
   /// - Parameters:
   ///   - waiting: number of requests that wait for a stream.
+  ///   - areTriesWaiting: whether there are some among them whose pushes were not sent before.
   ///   - lacksAlternative: whether a request had to use the connection that it wanted to avoid.
   ///   - lacksFresh: whether a hedge finds no connection with a recent sign of life.
-  func lack(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false, _ now: Instant) -> Lack {
+  func lack(waiting: Int, areTriesWaiting: Bool, lacksAlternative: Bool, lacksFresh: Bool, _ now: Instant) -> Lack {
     var total = 0
-    // The request that proves a connection may get no answer, or a slow one, and the packets of a new connection may be lost. Other
-    // requests do not wait for that.
+    // The request that proves a connection may get no answer, or a slow one, and the packets of a new connection may be lost. First
+    // tries do not wait for that.
     var blocked = 0
     var usable = 0
     var streams = 0
     var inFlight = 0
     for index in connections.indices where connections[index].state != .draining {
       total += 1
-      if waiting > 0, isBlocked(index, now) {
+      if areTriesWaiting, isBlocked(index, now) {
         blocked += 1
         continue
       }
@@ -304,13 +305,12 @@ struct HTTP2ConnectionPoolRoster {
     return unresponsive.first { !connections[$0].isProven } ?? unresponsive.first
   }
 
-  /// Whether there are more sound connections than configured.
-  var hasSurplus: Bool {
-    connections.count > settings.connectionsMax && connections.count(where: \.isUsable) > settings.connectionsMax
-  }
-
-  /// The sound connection with the fewest requests in flight.
-  var leastBusy: Int? {
-    connections.indices.filter { connections[$0].isUsable }.min { connections[$0].inFlight < connections[$1].inFlight }
+  /// A sound connection that had no request for long, if there are more sound ones than configured.
+  func surplus(_ now: Instant) -> Int? {
+    guard connections.count > settings.connectionsMax, connections.count(where: \.isUsable) > settings.connectionsMax
+    else { return nil }
+    return connections.firstIndex {
+      $0.isUsable && $0.inFlight == 0 && $0.busyUntil + settings.surplusTime <= now
+    }
   }
 }

@@ -8,8 +8,8 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var connectionsMax = 4
   /// Maximum number of extra connections that replace those whose health is in doubt.
   public var replacementsMax = 1
-  /// How long a connection above `connectionsMax` stays after a connection was last in doubt.
-  public var replacementTime = Nanoseconds.seconds(60)
+  /// How long a connection above `connectionsMax` stays, at least, after its last request. A provider that is slow now is so soon again.
+  public var surplusTime = Nanoseconds.seconds(60)
   /// Maximum number of requests that wait for a stream. Further requests are refused at once.
   public var waitingMax = 4096
   /// Maximum time a request waits in the pool; its deadline may be sooner. After that it is refused, and its owner can retry it

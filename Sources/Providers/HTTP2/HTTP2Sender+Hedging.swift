@@ -27,7 +27,7 @@ extension HTTP2Sender {
   }
 
   /// Sets the timer for the next candidate that is due.
-  private func watchHedges() {
+  func watchHedges() {
     guard let due = hedging?.due, due < hedgeCheckAt, !isShuttingDown else { return }
     hedgeTimer?.cancel()
     hedgeCheckAt = due

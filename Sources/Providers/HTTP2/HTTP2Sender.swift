@@ -246,7 +246,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   func submit(_ slot: Int, _ flight: PushFlight, _ now: Instant) {
     flight.connections.pool(format.endpoint(of: flight.request))
-      .submit(slot, deadline: flight.request.deadline, avoiding: flight.request.avoidedConnection, now: now)
+      .submit(
+        slot, deadline: flight.request.deadline, avoiding: flight.request.avoidedConnection,
+        isRepeat: flight.request.isRepeat, now: now)
   }
 
   // MARK: - Answers
@@ -279,6 +281,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     case .settle(let outcome, _):
       failure = outcome
       if let sentAt = exchange.sentAt { hedging?.didAnswer(after: exchange.endedAt - sentAt, exchange.endedAt) }
+      watchHedges()
       pauseHedges(outcome, exchange.endedAt)
     case .renewToken:
       if let token = flight.token, flight.connections.token.isWorthAnotherTry(after: token), mayResend(flight) {

@@ -6,6 +6,9 @@
 //   fewer than 1,000   three times the time within which 90 % of the answers came
 //   more               the time within which 99.9 % of them came        (and never before delayMin)
 //
+// A hedge that gets no answer within that time either, while nothing else is answered, shows that not the connection is ill but the
+// provider. The next hedge waits for an answer then, or for `patience`.
+//
 // Only the first answer to a push counts. If the hedge is answered first, the latency of the hedged request is unknown. Counting
 // that request as slow would let a stalled connection raise the delay until its requests are no longer hedged.
 //
@@ -40,6 +43,8 @@ struct HedgingMachine {
   private var lone: Int
   private var loneSince = Instant(nanoseconds: .min)
   private var pausedUntil = Instant(nanoseconds: .min)
+  /// When the first hedge was sent since the last answer.
+  private var unansweredSince: Instant?
   /// When to call `next` again; `distantFuture` while no invite waits.
   private(set) var due = Instant.distantFuture
 
@@ -76,6 +81,8 @@ struct HedgingMachine {
   /// A push got its first answer after this time. If it was hedged, only the request that was answered first is noted.
   mutating func didAnswer(after latency: Nanoseconds, _ now: Instant) {
     self.latency.note(latency, now)
+    if unansweredSince != nil, !line.isEmpty { due = now }
+    unansweredSince = nil
   }
 
   /// Pauses hedging for this time, at most `longestPause`: the provider asked for a pause, or no request may be sent.
@@ -93,11 +100,13 @@ struct HedgingMachine {
       return nil
     }
     due = max(candidate.sentAt + delay, pausedUntil)
+    if let since = unansweredSince, since + delay <= due { due = max(due, since + settings.patience) }
     guard due <= now else { return nil }
     guard spend(now) else {
       due = now + Self.retryTime
       return nil
     }
+    if unansweredSince.map({ $0 + settings.patience <= now }) ?? true { unansweredSince = now }
     return line.popFirst()
   }
 

@@ -16,6 +16,8 @@ public struct HedgingSettings: Sendable, Equatable {
   public var loneInterval = Nanoseconds.seconds(6)
   /// Maximum number of earned hedges that are saved.
   public var savedMax = 500
+  /// The wait after a hedge that got no answer, like its request.
+  public var patience = Nanoseconds.milliseconds(3_500)
   /// Maximum pause of hedging, even if the provider asks for a longer one.
   public var longestPause = Nanoseconds.seconds(60)
 
