@@ -345,10 +345,11 @@ struct LoadDatabase: LoadSender {
       where outbox_id = any($1) and kind in ('invite', 'notification')
       """)
 
+  // Releases before 0.2 have no column channel: benchmarks compare with them.
   private static let lanes = PostgresStatement(
     name: "loadtest_lanes",
     sql: """
-      select l.app || '/' || l.channel, l.paused, coalesce(l.circuit, ''),
+      select l.app || '/' || coalesce(to_jsonb(l) ->> 'channel', l.provider), l.paused, coalesce(l.circuit, ''),
         coalesce(ceil(extract(epoch from l.throttled_until - now())), 0)::bigint, (l.ready + l.waiting + l.claimed)::bigint,
         coalesce(ceil(extract(epoch from d.last - now())), 0)::bigint
       from push.lanes l
@@ -356,7 +357,7 @@ struct LoadDatabase: LoadSender {
         select d.app, d.provider, max(d.deadline_at) as last from push.deliveries d where d.app = any($1) group by d.app, d.provider
       ) d on d.app = l.app and d.provider = l.provider
       where l.app = any($1) and l.provider = any($2)
-      order by l.app, l.channel
+      order by 1
       """)
 
   private static let key = PostgresStatement(name: "loadtest_key", sql: "select app from push.keys where id = $1")

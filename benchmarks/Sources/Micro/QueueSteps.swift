@@ -55,7 +55,7 @@ enum QueueSteps {
       batcher.add(element, now)
       if let batch = batcher.dequeue(now) {
         keep(batch)
-        batcher.didFlush()
+        batcher.didEnd()
       }
     }
   }
