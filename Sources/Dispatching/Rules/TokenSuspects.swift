@@ -27,7 +27,7 @@ struct TokenSuspects {
   /// For how long it counts that others have worked.
   static let evidenceLife = Nanoseconds.seconds(60)
   /// No suspect is sent for this long after a loss of one.
-  static let pause = Nanoseconds.seconds(1)
+  static let pause = Nanoseconds.milliseconds(800)
   /// The same while other requests are in flight and none was answered since the loss. They would be lost with the suspect.
   static let longestPause = Nanoseconds.seconds(2)
   /// A suspect that waits asks again after this long.
@@ -208,7 +208,7 @@ struct TokenSuspects {
     let rank = min(losses(of: token, now).turns, Self.turnsMax) * 2 + (isInvite ? 0 : 1)
     let comesFirst = !askedAt.contains { $0.key < rank && $0.value + Self.interval * 2 > now }
     let isAwaited = !hasAnswered && inFlight > suspectsInFlight
-    // One that gets no answer holds up the others for a second.
+    // One that gets no answer holds up the others for `pause`.
     let hasRoom = suspectsInFlight < atATime || grantedAt + Self.pause <= now
     guard comesFirst, hasRoom, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else {
       askedAt[rank] = now
