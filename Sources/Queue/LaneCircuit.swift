@@ -7,8 +7,8 @@
 //
 // While the circuit is open, the lane claims nothing. Its deliveries wait in the outbox, where other replicas find them, and no attempt is
 // counted. A half-open circuit lets one delivery try, and another one every second while that one has no answer. Other replicas come
-// first then: it tries what they leave (`LaneAllowance.isLast`). Silence alone keeps no ring from its first try, because the provider may
-// only be slow: of what was never tried, the lane takes what others leave.
+// first then: it tries what they leave (`LaneAllowance.isLast`). There is one exception: silence alone keeps no ring from its first try,
+// because the provider may only be slow (`isSilent`). What was never tried is then claimed also while the circuit is open.
 //
 // Two tokens are enough, because it costs little to be wrong: a lone ring waits for a second at most, and the first success closes the
 // circuit. One token proves nothing, whatever the provider says of our credentials: the fault may be its own. So if a half-open circuit

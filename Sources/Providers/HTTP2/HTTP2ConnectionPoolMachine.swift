@@ -5,8 +5,8 @@
 //
 // A connection is connecting, ready or draining. `ReconnectLimiter` decides how early the next connection may be opened. One is
 // opened when no usable one is left, when more than three quarters of all streams would be in use, and when a request had to use
-// the connection that it wanted to avoid. Requests do not wait long for a connection that is being made, or whose only stream is
-// taken: another is opened beside it.
+// the connection that it wanted to avoid. First tries do not wait long for a connection that is being made, or whose only stream is
+// taken: another is opened beside it. Repeats wait behind all first tries, and get no connection so.
 //
 // A hedge never uses the connection of the request that it hedges. It uses the connection with the latest sign of life. If no
 // connection showed a recent one, another is opened for the hedge, even above the configured count.
