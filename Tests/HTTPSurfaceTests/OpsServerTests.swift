@@ -93,7 +93,8 @@ import Testing
     }
   }
 
-  /// Lets requests in, so that their connections are not evicted, and holds them at the door.
+  /// `/door` lets requests in, so that their connections are not evicted, and holds them at the door. `/body` waits for
+  /// the client.
   private struct DoorRoutes: OpsRoutes {
     let door: Door
     let gate: OpsGate
@@ -105,6 +106,10 @@ import Testing
         try await context.channel.eventLoop.submit {}.get()
         _ = await door.pass()
         return "in"
+      }
+      router.post("body") { request, _ in
+        _ = try await request.body.collect(upTo: 1)
+        return "read"
       }
     }
   }
@@ -126,7 +131,11 @@ import Testing
       let port = try #require(await ports.first { _ in true })
       let live = Array("GET /livez HTTP/1.1\r\nHost: ops\r\n\r\n".utf8)
       let entry = Array("GET /door HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n".utf8)
+      // Connections are served by several threads, and get their seats in any order. So each is seated, and has said
+      // so, before the next one connects.
       let silent = try TestSocket(port: port)
+      let beginning = "POST /body HTTP/1.1\r\nHost: ops\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+      #expect(APIAnswer(await silent.ask(Array(beginning.utf8))).status == 100)
       let second = try TestSocket(port: port)
       #expect(APIAnswer(await second.ask(live)).status == 200)
       let third = try TestSocket(port: port)
