@@ -235,7 +235,7 @@ public actor Dispatcher {
     var metadata: Logger.Metadata = ["app": "\(name.app)", "provider": "\(name.channel)", "outcome": "\(outcome.word)"]
     metadata["reason"] = outcome.failureReason.map { "\($0)" }
     metadata["refusal"] = refusal(ofLane: lane, lanes[lane].provider.conditionOnLoop, loop.now).map { "\($0.sentence)" }
-    logger.error("A lane's circuit has opened: its deliveries wait in the outbox", metadata: metadata)
+    logger.error("A lane's circuit has opened", metadata: metadata)
   }
 
   private func result<Answer>(

@@ -140,8 +140,10 @@ public struct LaneCircuit: Sendable {
     if !failures.isEmpty { failures = [] }
   }
 
-  /// The provider is in trouble until then, at least. An open circuit stays open for the longer time.
-  public mutating func open(until: Instant) {
+  /// Pushes of the account were refused elsewhere in this process. The circuit is open until then, at least.
+  public mutating func open(until: Instant, _ now: Instant) {
+    failures.append(([], now, false))
+    if failures.count > Self.failuresMax { failures.removeFirst() }
     if case .open(let current) = state, current >= until { return }
     state = .open(until: until)
   }

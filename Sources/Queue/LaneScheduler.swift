@@ -150,9 +150,9 @@ public struct LaneScheduler: Sendable {
     return change
   }
 
-  /// The circuit of the lane's account has opened elsewhere in this process.
-  public mutating func openCircuit(of lane: Int16, until: Instant) {
-    withLane(lane) { $0.circuit.open(until: until) }
+  /// The circuit of the lane's account has opened elsewhere in this process, and not by silence.
+  public mutating func openCircuit(of lane: Int16, until: Instant, _ now: Instant) {
+    withLane(lane) { $0.circuit.open(until: until, now) }
   }
 
   /// The circuit of the lane's account has closed elsewhere in this process.
@@ -164,6 +164,9 @@ public struct LaneScheduler: Sendable {
   public mutating func tryNow(_ lane: Int16, _ now: Instant) {
     withLane(lane) { $0.circuit.tryNow(now) }
   }
+
+  /// Whether the lane knows nothing of its provider but that requests got no answers.
+  public func isSilent(_ lane: Int16) -> Bool { indexByID[lane].map { lanes[$0].circuit.isSilent } ?? false }
 
   /// Whether the lane's circuit is closed.
   public func isWell(_ lane: Int16) -> Bool { indexByID[lane].map { lanes[$0].circuit.state == .closed } ?? false }

@@ -218,7 +218,8 @@ struct MachineRig {
       .provider(
         .results(
           requests.map {
-            var result = PushResult(tag: $0.tag, outcome: outcome, status: 200, sentAt: now, answeredAt: now)
+            let status: UInt16 = if case .unknown = outcome { 0 } else { 200 }
+            var result = PushResult(tag: $0.tag, outcome: outcome, status: status, sentAt: now, answeredAt: now)
             result.concernsLane = concernsLane
             return result
           }), lane: 0))

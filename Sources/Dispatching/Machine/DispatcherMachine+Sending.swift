@@ -386,7 +386,9 @@ extension DispatcherMachine {
     {
     case nil: return
     case .closed: return actions.append(.tell(lane: index, .circuitClosed))
-    case .opened(let until): actions.append(.tell(lane: index, .circuitOpened(until: until)))
+    case .opened(let until):
+      // Silence shows nothing that would keep others of the account from trying.
+      if !scheduler.isSilent(id) { actions.append(.tell(lane: index, .circuitOpened(until: until))) }
     }
     counters.lanes[index].circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
     // A try that fails opens it again, each second for as long as the trouble lasts.
@@ -400,7 +402,7 @@ extension DispatcherMachine {
   mutating func hear(_ news: LaneNews, ofLane index: Int, _ now: Instant) {
     let id = lanes[index].id
     switch news {
-    case .circuitOpened(let until): scheduler.openCircuit(of: id, until: until)
+    case .circuitOpened(let until): scheduler.openCircuit(of: id, until: until, now)
     case .circuitClosed:
       scheduler.closeCircuit(of: id)
       refusedCredentials[index].didHear(.accepted(messageID: nil), concernsLane: true, now)

@@ -5,7 +5,7 @@ public import Runtime
 
 /// News about a lane. Each holds for every dispatcher that uses the same account.
 public enum LaneNews: Sendable, Equatable {
-  /// The circuit has opened.
+  /// The circuit has opened, and not by silence alone.
   case circuitOpened(until: Instant)
   /// The circuit has closed: the provider answers.
   case circuitClosed

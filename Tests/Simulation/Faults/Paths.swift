@@ -79,7 +79,17 @@ struct Paths {
   /// Whether some of these fail for every second token, and work for the others.
   static func areChoosy(_ seed: UInt64) -> Bool { seed % 64 == 40 }
 
+  /// Whether two replicas at a time share their paths and tell each other what they learn of them, like the dispatchers of two databases
+  /// in one process.
+  static func areShared(_ seed: UInt64) -> Bool { seed % 32 == 12 || seed % 64 == 20 }
+
+  /// The path of a replica.
+  static func path(_ seed: UInt64, replica: Int, lane: Int) -> Path {
+    Path(replica: areShared(seed) ? replica / 2 : replica, lane: lane)
+  }
+
   init(_ seed: UInt64, replicas: Int, lanes: Int, until end: VirtualTime) {
+    let replicas = Self.areShared(seed) ? (replicas + 1) / 2 : replicas
     self.replicas = replicas
     // Draws of their own, so that other seeds stay as they are.
     random = SplitMix64(seed: seed &* 0x9E37_79B9_7F4A_7C15)

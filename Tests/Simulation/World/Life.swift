@@ -102,7 +102,8 @@ final class Life {
     case .send(let lane, let requests): providers[lane].send(requests)
     case .withdraw(let lane, let tags): providers[lane].withdraw(tags)
     case .permit(let until): permit = until
-    case .tell, .log, .logOpening: break
+    case .tell(let lane, let news): world.pass(news, ofLane: lane, from: self)
+    case .log, .logOpening: break
     default: link.perform(action)
     }
   }

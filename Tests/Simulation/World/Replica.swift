@@ -62,6 +62,9 @@ final class Replica {
     if life?.isDraining ?? false { world.after(500_000_000) { [self] in stay() } }
   }
 
+  /// It is on the same machine as another replica.
+  func share(clockOf other: Replica) { clock = other.clock }
+
   func jumpClock(by nanoseconds: Int64) {
     clock.jump(by: nanoseconds, at: world.now)
     world.checker.didJump()

@@ -89,7 +89,7 @@ final class SimulatedProvider {
     underWay[number] = request
     let gateway = life.link.gateway
     world.checker.willLeave(request, life)
-    let path = Paths.Path(replica: life.replica.index, lane: index)
+    let path = Paths.path(world.seed, replica: life.replica.index, lane: index)
     let illness =
       world.paths.illness(of: path, for: Array(request.token), at: world.now)
       ?? (world.hasFaults ? world.paths.passingFailure(of: Array(request.token), over: path) : nil)
@@ -138,7 +138,7 @@ final class SimulatedProvider {
       life.whenRunning { [self] in
         guard underWay.removeValue(forKey: number) != nil else { return }
         if illness == .throttling, !isForToken {
-          world.promises.didPause(Paths.Path(replica: life.replica.index, lane: index))
+          world.promises.didPause(Paths.path(world.seed, replica: life.replica.index, lane: index))
         }
         report(request, outcome, status: status, sentAt: sentAt, connection: isForToken ? connection : number)
         if isForToken, illness == .closing { loseAll() }

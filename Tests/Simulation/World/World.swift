@@ -68,6 +68,9 @@ final class World {
     backend = Backend(self)
     faults = FaultInjector(self)
     replicas = (0..<plan.replicas).map { Replica($0, self) }
+    if Paths.areShared(seed) {
+      for replica in replicas where replica.index % 2 == 1 { replica.share(clockOf: replicas[replica.index - 1]) }
+    }
   }
 
   // MARK: - Time
@@ -87,6 +90,13 @@ final class World {
   }
 
   func keep(_ life: Life) { lives.append(life) }
+
+  /// A life has learned something of its path. Those that share it hear of it.
+  func pass(_ news: LaneNews, ofLane lane: Int, from life: Life) {
+    guard Paths.areShared(seed), let other = replicas.first(where: { $0.index == life.replica.index ^ 1 })?.life
+    else { return }
+    after(0) { other.whenRunning { other.handle(.told(news, lane: lane)) } }
+  }
 
   // MARK: - Running
 
