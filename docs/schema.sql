@@ -840,7 +840,7 @@ begin
           pg_column_size(o.declined) > 2000 as is_large,
           case when p.is_first or pg_column_size(o.declined) <= 2000 then o.declined end as declined
         from push.outbox o where o.id = p.outbox_id offset 0
-      ) o on true
+      ) o on true offset 0
     ) c
     where d.ctid = c.place
     returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
@@ -3527,15 +3527,16 @@ COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the
 COMMENT ON COLUMN push.delivery.handed_on_by IS 'the gateways that have handed it on, the last one last, since one of them did so for the second time. They do not claim it before due_at, others do; null: none has';
 
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     AS $$
-  select (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
-    and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
-      <= statement_timestamp() - case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end
-        * interval '100 ms'
+begin
+  return p_row.handed_on_by is null and p_row.lane <> all (p_last) or (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
+    and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end <= statement_timestamp()
+      - interval '100 ms' * case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end;
+end
 $$;
 
-COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). While the lane is sick, others come first, by 100 ms: they poll every 50 ms. Of those that are sick, too, the one comes first that had it longest ago';
+COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery, which may have been handed on. While its lane is sick there (p_last), others come first, by 100 ms: they poll every 50 ms. Of those that are sick, too, the one comes first that had it longest ago';
 
 CREATE FUNCTION push.is_own(p_app text) RETURNS boolean
     LANGUAGE sql STABLE
@@ -4625,7 +4626,7 @@ begin
       select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
-        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.due_at = d.created_at and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit 1 for no key update skip locked
     ) suspect
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
@@ -4642,7 +4643,7 @@ begin
     cross join lateral (
       select d.ctid as place, d.outbox_id from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
-        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.due_at = d.created_at and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused) limit p_total
@@ -4656,7 +4657,7 @@ begin
       cross join lateral (
         select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-          and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+          and (d.due_at = d.created_at and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
@@ -6040,9 +6041,11 @@ begin
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
           or d.state <> 1 and v_pass = 3
             and (p_outcome[r.i] <= 1 or d.handed_on_by[cardinality(d.handed_on_by)] = p_gateway and d.lease = p_lease[r.i]))
-      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
-        case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
-          else coalesce(p_outcome[r.i], 4) end as outcome
+      -- First what all three statements below need: each reads a row to the last column that it needs.
+      returning r.i, case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
+          else coalesce(p_outcome[r.i], 4) end as outcome, d.kind, d.outbox_id, d.deadline_at, d.lane, d.n, d.created_at, d.environment,
+        d.platform, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
+        d.fallback_of, d.user_id, d.token, d.locale, d.data, d.last_reason, d.failures
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -6061,8 +6064,8 @@ begin
       select distinct g.outbox_id, case g.kind when 0 then 'failed' else 'untold' end, g.kind = 0
       from gone g
       -- An invite that expired has no time left for another channel, unless its wait was longer than its window.
-      where g.kind = 0 and g.outcome in (3, 4) and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
-        or g.kind = 1 and g.outcome = 3 or p_reason[g.i] = 'SaidByCancel'
+      where g.outcome >= 3 and g.kind = 0 and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
+        or g.outcome = 3 and g.kind = 1 or g.kind = 2 and p_reason[g.i] = 'SaidByCancel'
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)

@@ -17,16 +17,18 @@
 
 -- Claiming ------------------------------------------------------------------------------------------------------------
 
+-- Called only for what was returned to the outbox before, or if a lane is sick: its row is read to the last column. PL/pgSQL, because a SQL
+-- function would become part of the query, and then each row would be read so.
 create or replace function push.is_offered(p_row push.delivery, p_gateway int, p_last smallint[]) returns boolean
-language sql stable as $$
-  select (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
-    and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
-      <= statement_timestamp() - case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end
-        * interval '100 ms'
+language plpgsql stable as $$
+begin
+  return p_row.handed_on_by is null and p_row.lane <> all (p_last) or (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
+    and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end <= statement_timestamp()
+      - interval '100 ms' * case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end;
+end
 $$;
-comment on function push.is_offered is
-  'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). While the lane is sick, '
-  'others come first, by 100 ms: they poll every 50 ms. Of those that are sick, too, the one comes first that had it longest ago';
+comment on function push.is_offered is 'whether p_gateway may claim a ready delivery, which may have been handed on. While its lane is sick '
+  'there (p_last), others come first, by 100 ms: they poll every 50 ms. Of those that are sick, too, the one comes first that had it longest ago';
 
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
 -- lanes as with three: a lane without ready deliveries costs next to nothing. p_total limits the rows of the claim; p_max
@@ -67,7 +69,7 @@ begin
       select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
-        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.due_at = d.created_at and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit 1 for no key update skip locked
     ) suspect
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
@@ -84,7 +86,7 @@ begin
     cross join lateral (
       select d.ctid as place, d.outbox_id from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
-        and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+        and (d.due_at = d.created_at and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused) limit p_total
@@ -98,7 +100,7 @@ begin
       cross join lateral (
         select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-          and (d.handed_on_by is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
+          and (d.due_at = d.created_at and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
@@ -170,7 +172,7 @@ begin
           pg_column_size(o.declined) > 2000 as is_large,
           case when p.is_first or pg_column_size(o.declined) <= 2000 then o.declined end as declined
         from push.outbox o where o.id = p.outbox_id offset 0
-      ) o on true
+      ) o on true offset 0
     ) c
     where d.ctid = c.place
     returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,

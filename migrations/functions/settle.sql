@@ -61,9 +61,11 @@ begin
         and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
           or d.state <> 1 and v_pass = 3
             and (p_outcome[r.i] <= 1 or d.handed_on_by[cardinality(d.handed_on_by)] = p_gateway and d.lease = p_lease[r.i]))
-      returning r.i, d.*, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
-        case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
-          else coalesce(p_outcome[r.i], 4) end as outcome
+      -- First what all three statements below need: each reads a row to the last column that it needs.
+      returning r.i, case when p_outcome[r.i] > 1 and d.accepted_at is not null then (d.accepted_at > d.deadline_at)::int
+          else coalesce(p_outcome[r.i], 4) end as outcome, d.kind, d.outbox_id, d.deadline_at, d.lane, d.n, d.created_at, d.environment,
+        d.platform, case when d.state <> 1 then d.attempt end as tries, case when p_outcome[r.i] > 1 then d.accepted_at end as hedged_at,
+        d.fallback_of, d.user_id, d.token, d.locale, d.data, d.last_reason, d.failures
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -82,8 +84,8 @@ begin
       select distinct g.outbox_id, case g.kind when 0 then 'failed' else 'untold' end, g.kind = 0
       from gone g
       -- An invite that expired has no time left for another channel, unless its wait was longer than its window.
-      where g.kind = 0 and g.outcome in (3, 4) and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
-        or g.kind = 1 and g.outcome = 3 or p_reason[g.i] = 'SaidByCancel'
+      where g.outcome >= 3 and g.kind = 0 and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
+        or g.outcome = 3 and g.kind = 1 or g.kind = 2 and p_reason[g.i] = 'SaidByCancel'
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
