@@ -1,4 +1,5 @@
-"""A schema whose owner is no superuser, as on managed servers: it can be applied, and functions that need rights work."""
+"""A schema whose owner is no superuser, as on managed servers: it can be applied, and functions that need rights work. Its database is
+Turkish if the server has ICU: lower('I') is not i there."""
 
 import os
 import subprocess
@@ -7,7 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, check
+from harness import OWNER, check, refused
 
 SETTINGS = conninfo_to_dict(OWNER)
 NAME = SETTINGS["dbname"] + "_owned"
@@ -19,7 +20,9 @@ FIRST = f'drop database if exists "{NAME}" with (force)', f'drop role if exists 
 
 def main(server):
     server.execute(f"create role \"{LOGIN}\" login createrole password '{PASSWORD}'")
-    server.execute(f'create database "{NAME}" owner "{LOGIN}"')
+    has_icu = server.execute("select from pg_collation where collname = 'tr-x-icu'").fetchone() is not None
+    turkish = "template template0 locale_provider icu icu_locale 'tr-TR'" if has_icu else ""
+    server.execute(f'create database "{NAME}" owner "{LOGIN}" {turkish}')
     url = make_conninfo(**{**SETTINGS, "dbname": NAME, "user": LOGIN, "password": PASSWORD})
     done = subprocess.run([os.environ["ROOT"] + "/scripts/apply-schema.sh", url], capture_output=True, text=True)
     check("the schema applies as an owner who is no superuser", (done.returncode, done.stderr), (0, ""))
@@ -27,6 +30,10 @@ def main(server):
         return
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("select push.register_app('default', 60), push.register_lane('default', 'fcm')")
+        check("the database is Turkish", db.execute("select lower('I') = 'i'").fetchone()[0], not has_icu)
+        for word in ("PREVIEW", "SNIPPET"):
+            with refused(f"the text of a message is refused there as well: {word}", "22023", f"payload.{word}: a message's text does not travel"):
+                db.execute("select push.enqueue_call(%s, '[]', 'default', kind => 'message')", (Jsonb({"chatId": "c", "from": "x", word: "t"}),))
         for call in ("rings", "ended"):
             db.execute("select push.enqueue_call(%s, %s, 'default')", (Jsonb({"callId": call, "from": "x"}), Jsonb(RECIPIENTS)))
         db.execute("select push.end_call('ended', 'busy')")

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from harness import check, connect, owner
 
@@ -328,7 +329,23 @@ def of_the_service():
     check("the service's statements were found", found >= 25, True)
 
 
+def of_settings():
+    """A login whose sessions read literals and lists in another way than ours."""
+    login, settings = os.environ["LOGIN_PREFIX"] + "enqueuer", ("standard_conforming_strings", "array_nulls", "row_security")
+    browser = r'{"endpoint": "https:\/\/fcm.googleapis.com\/x", "keys": {"auth": "a", "p256dh": "b"}}'
+    with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as admin:
+        for setting in settings:
+            admin.execute(f"alter role {login} set {setting} = off")
+        with connect(autocommit=True) as db:
+            check("a login with other settings enqueues", db.execute("select deliveries from push.enqueue_call(%s, %s)", (
+                Jsonb({"callId": "set", "from": "x", "note": "x" * 1000}),
+                Jsonb([{"userId": "u", "fcmToken": "role-token-0123456789"}, {"userId": "v", "webPushSubscription": browser}]))).fetchone(), (1,))
+            check("and answers", db.execute("select push.answer_call('set', 'u')").fetchone(), (True,))
+        admin.execute(f"alter role {login} reset all")
+
+
 prepare()
 by_running()
+of_settings()
 by_catalogue()
 of_the_service()

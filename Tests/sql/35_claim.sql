@@ -102,6 +102,12 @@ end $$;
 select test.equal('what passes, such as a lack of memory, ends no call', pg_temp.put_aside_fails() || ' ' || count(*), '53200 1')
   from push.delivery where outbox_id = :unwritable;
 drop trigger no_memory on push.history;
+savepoint reading;
+create function pg_temp.read() returns text language plpgsql as $$ begin raise exception using errcode = '53200'; end $$;
+select test.set_limit('push.put_aside', 'count(d::text)', 'count(pg_temp.read())');
+select test.equal('whether it passes while a call is read', pg_temp.put_aside_fails() || ' ' || count(*), '53200 1')
+  from push.delivery where outbox_id = :unwritable;
+rollback to reading;
 alter table push.history add constraint nothing_unreadable check (reason <> 'Unreadable') not valid;
 select push.put_aside(test.lanes(), '{9,9,9}') as calls \gset
 select test.equal('one whose end cannot be written either is deleted', :calls || ' ' || count(*), '1 0') from push.delivery

@@ -64,6 +64,8 @@ select test.equal('one that was detached is attached again', :made || ' ' || cou
   from pg_inherits where inhparent = 'push.history'::regclass;
 rollback to attached;
 select test.equal('two more days', push.ensure_partitions(16), 2);
+select test.equal('each has a replica identity', (select string_agg(distinct c.relreplident::text, '') from pg_inherits i
+  join pg_class c on c.oid = i.inhrelid where i.inhparent = 'push.history'::regclass), 'f');
 set local timezone = 'Pacific/Auckland';
 select test.equal('days are UTC days in any session', push.ensure_partitions(16), 0);
 reset timezone;

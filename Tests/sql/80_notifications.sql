@@ -33,7 +33,7 @@ from (values
 select test.refuses(format('a text under %s in a %s', field, kind),
   format('payload.%s: a message''s text does not travel in a push; leave it out (call m)', field),
   jsonb_build_object('from', 'x', 'chatId', 'r', 'messageId', 'm', field, 'secret'), p_kind => kind)
-from unnest(array['body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html', 'Body', 'TEXT']) field,
+from unnest(array['body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html', 'Body', 'TEXT', 'PREVIEW']) field,
   unnest(array['message', 'group_message', 'group_invite']) kind;
 select test.refuses('a text inside metadata', 'payload.metadata.Text: a message''s text does not travel in a push; leave it out (call m)',
   jsonb_build_object('from', 'x', 'chatId', 'r', 'messageId', 'm', 'metadata', metadata), p_kind => 'message')

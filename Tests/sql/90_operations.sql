@@ -268,6 +268,31 @@ rollback to schema;
 select test.equal('a server without standbys needs none', (select string_agg(concat_ws(' ', item, state, value), ', ' order by item)
   from push.health where item in ('replication slots', 'synchronous standby')),
   'replication slots ok none holds back vacuum, synchronous standby ok none is required');
+-- A server that has all of it: in place of what Postgres would say.
+savepoint server;
+create schema said;
+create function said.current_setting(text) returns text language sql as $$
+  select case $1 when 'synchronous_standby_names' then 'standby' else pg_catalog.current_setting($1) end $$;
+create function said.pg_has_role(name, text, text) returns boolean language sql as 'select false';
+create table said.pg_stat_activity as select now() + interval '22 ms' as xact_start, 'client backend' as backend_type, 7 as pid, 'x' as usename;
+create table said.pg_prepared_xacts as select 'forgotten' as gid;
+create table said.slot as select 2000000 as age;
+create view said.pg_replication_slots as select 'gone' as slot_name, false as active,
+  ((pg_current_xact_id()::text::bigint + 4294967296 - s.age) % 4294967296)::text::xid as xmin from said.slot s;
+create table said.pg_stat_replication (sync_state text);
+create function pg_temp.server_is() returns text language sql set search_path = said, pg_catalog as $$
+  select string_agg(concat_ws(' ', item, state, value), '; ' order by item) from push.health_of_server()
+  where item in ('oldest transaction', 'prepared transactions', 'replication slots', 'synchronous standby') $$;
+select test.equal('what holds back vacuum, a standby that is gone, and what the role may not see are named', pg_temp.server_is(),
+  'oldest transaction ok 00:00:00 (pid 7), of this role only; prepared transactions warn 1; replication slots warn gone holds back vacuum by '
+  '2000000 transactions; synchronous standby bad none is connected');
+insert into said.pg_stat_replication values (null);
+update said.pg_stat_activity set xact_start = now() - interval '6 minutes';
+update said.slot set age = 20000000;
+select test.equal('a standby whose state the role may not see is there; what is old is bad', pg_temp.server_is(),
+  'oldest transaction bad 00:06:00 (pid 7), of this role only; prepared transactions warn 1; replication slots bad gone holds back vacuum by '
+  '20000000 transactions; synchronous standby ok connected');
+rollback to server;
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;

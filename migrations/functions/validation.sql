@@ -150,12 +150,13 @@ create or replace function push.call_fault(
       then 'recipients: has a number that is too large or too small; write it as text'
     when push.is_message(p_kind) and p_takes_text and jsonb_typeof(p_payload -> 'text') not in ('string', 'null')
       then 'payload.text: must be a string, or left out'
-    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. In Turkish, I is no capital of i.
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. The letters of a pattern have
+    -- the same capitals in every database; lower() would follow its collation, in which I may be no capital of i.
     when push.is_message(p_kind) then 'payload.' || coalesce(
         jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}',
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
         'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}'))
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
       || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
         else ': a message''s text does not travel in a push; leave it out' end
   end)
