@@ -293,6 +293,40 @@ select test.equal('a standby whose state the role may not see is there; what is 
   'oldest transaction bad 00:06:00 (pid 7), of this role only; prepared transactions warn 1; replication slots bad gone holds back vacuum by '
   '20000000 transactions; synchronous standby ok connected');
 rollback to server;
+-- What the owner of the tables has written by hand.
+savepoint absurd;
+select test.call('absurd', 4, 'absurd') as absurd, test.call('endless', 1, 'endless') as endless \gset
+set local session_replication_role = replica;
+update push.delivery set created_at = case n when 0 then '-infinity' when 1 then 'infinity' else created_at end::timestamptz,
+  deadline_at = case n when 2 then '-infinity' when 3 then now() - interval '1 hour' else deadline_at end::timestamptz,
+  due_at = case n when 3 then 'infinity' else due_at end::timestamptz where outbox_id = :absurd;
+update push.delivery set deadline_at = 'infinity' where outbox_id = :endless;
+update push.outbox set deadline_at = '-infinity', recipients = '1' where id = :absurd;
+insert into push.webhook (app, host, url_digest) values ('absurd', 'x', 'x');
+insert into push.webhook_event (event, app, type, at, created_at, data) values ('x', 'absurd', 'call.ended', '-infinity', '-infinity', '{}');
+update push.history set created_at = '-infinity' where outcome <= 1;
+update push.audit set at = 'infinity' where id = (select max(id) from push.audit);
+update push.gateways set heartbeat_at = now() - interval '1 hour';
+set local session_replication_role = origin;
+create function pg_temp.fails() returns text language plpgsql as $$
+declare
+  v_view text;
+begin
+  foreach v_view in array '{push.health,push.lanes,push.summary,push.stuck,push.replicas,push.webhooks,push.calls,push.observe(),push.overview(),
+    push.minutes(''-infinity'')}'::text[] loop
+    begin
+      execute format('select count(x::text) from %s x', v_view);
+    exception when others then return v_view || ' ' || sqlerrm;
+    end;
+  end loop;
+  return null;
+end $$;
+select test.equal('infinite times, and recipients that are none, leave everything readable', pg_temp.fails(), null);
+select test.equal('and are bad', (select string_agg(state, ' ') from push.health where item in ('oldest ready invite', 'calls past their deadline',
+  'webhooks')), 'bad bad bad');
+update push.gateways set heartbeat_at = 'infinity' where alive;
+select test.equal('a heartbeat, too', pg_temp.fails(), null);
+rollback to absurd;
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;

@@ -64,7 +64,8 @@ begin
   )
   select b.lane, b.kind, b.state, b.owner, case when bool_or(b.estimated > b.counted)
       then round(sum(greatest(b.counted, b.estimated))::numeric, 2 - floor(log(sum(greatest(b.counted, b.estimated))))::int)
-      else sum(b.counted) end::bigint, min(b.oldest), min(b.first_deadline)
+      else sum(b.counted) end::bigint, push.finite(min(b.oldest)),
+    push.finite(min(b.first_deadline))
   from best b group by b.lane, b.kind, b.state, b.owner;
 end
 $$;

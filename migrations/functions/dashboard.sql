@@ -12,8 +12,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
     select date_trunc('minute', h.finished_at) as minute, count(*) as invites,
       count(*) filter (where h.outcome = 0) as delivered, count(*) filter (where h.outcome = 1) as late,
       count(*) filter (where h.outcome = 3) as expired, count(*) filter (where h.outcome = 4) as dead,
-      percentile_cont(array[0.5, 0.99]) within group (order by extract(epoch from h.answered_at - h.created_at)::float8 * 1000)
-        filter (where h.outcome <= 1) as ms
+      percentile_cont(array[0.5, 0.99]) within group (
+        order by extract(epoch from push.finite(h.answered_at) - push.finite(h.created_at))::float8 * 1000) filter (where h.outcome <= 1) as ms
     from push.history h
     where h.finished_at >= p_since and h.kind = 0 and h.outcome <> 2
     group by grouping sets ((1), ())
@@ -29,7 +29,7 @@ comment on function push.minutes is
 -- Everything at a glance ----------------------------------------------------------------------------------------------
 
 create or replace function push.epoch_ms(p_time timestamptz) returns bigint language sql immutable parallel safe as
-$$ select (extract(epoch from p_time) * 1000)::bigint $$;
+$$ select (extract(epoch from push.finite(p_time)) * 1000)::bigint $$;
 comment on function push.epoch_ms is 'a time, p_time, in milliseconds since 1970';
 
 create or replace function push.length_ms(p_length interval) returns bigint language sql immutable parallel safe as

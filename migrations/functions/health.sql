@@ -8,6 +8,10 @@ create or replace function push.first_few(p_names text[]) returns text language 
 $$;
 comment on function push.first_few is 'the first five of a list, and how many more there are; null: the list is null';
 
+create or replace function push.finite(p_time timestamptz) returns timestamptz language sql immutable parallel safe as
+$$ select case when p_time is not null then least(greatest(p_time, '2000-01-01 00:00:00+00'), '2100-01-01 00:00:00+00') end $$;
+comment on function push.finite is 'a time of which an age can be told: the owner of the tables may write any, infinity included; null stays null';
+
 create or replace function push.health_of_server() returns table (item text, value text, state text, hint text)
 language sql stable as $$
   (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
@@ -180,7 +184,7 @@ language sql stable as $$
       case when count(*) = 0 then 'ok' else 'bad' end,
       'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
     from (
-      select now() - o.deadline_at as age from push.outbox o
+      select now() - push.finite(o.deadline_at) as age from push.outbox o
       where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
       order by o.deadline_at limit 1000
     ) c

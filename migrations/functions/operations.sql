@@ -7,7 +7,7 @@ create or replace function push.oldest_ringing(p_app text default null) returns 
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 begin
   return (
-    select max(now() - head.since)
+    select max(now() - push.finite(head.since))
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     cross join lateral (
@@ -56,7 +56,7 @@ select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id 
     when d.state = 0 then 'ready, and not claimed'
     when d.state = 1 then 'claimed, and not settled'
     else 'due, and still waiting' end as why,
-  now() - greatest(d.created_at, d.due_at) as age, d.deadline_at - now() as "left", d.last_reason, d.owner as gateway
+  now() - push.finite(greatest(d.created_at, d.due_at)) as age, push.finite(d.deadline_at) - now() as "left", d.last_reason, d.owner as gateway
 from (
   select c.*, row_number() over (partition by case c.state when 0 then c.lane end order by c.deadline_at) as place
   from (
@@ -116,7 +116,7 @@ comment on column push.failures.example_device is 'the device of the last one, i
 -- outside goes by the heartbeat, too: here, in push.lane_conditions, push.oldest_ringing and push.health.
 create or replace view push.replicas as
 select g.id, g.name, g.version, h.is_heard as alive, g.started_at, g.heartbeat_at,
-  case when h.is_heard then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed,
+  case when h.is_heard then now() - push.finite(g.heartbeat_at) end as silence, coalesce(d.claimed, 0) as claimed,
   case when g.alive and not h.is_heard then g.heartbeat_at else g.ended_at end as ended_at,
   case when g.alive and not h.is_heard then 'silent' else g.ended_reason end as ended_reason
 from push.gateways g

@@ -137,7 +137,7 @@ create index if not exists outbox_created on push.outbox using brin (created_at)
 -- Both arrays are computed only where they are read: of a query with "order by created_at desc limit 20", pushes only of the 20.
 create or replace view push.calls as
 select o.id, o.app, o.call_id, o.kind, o.created_at, o.state as outcome, o.end_reason, o.ended_at, o.answered_by,
-  array(select push.entry_user(r) from jsonb_array_elements(o.recipients) r where push.entry_user(r) is not null) as users,
+  array(select push.entry_user(r) from jsonb_path_query(o.recipients, '$[*]') r where push.entry_user(r) is not null) as users,
   array(
     select distinct concat_ws(' ', p.state, p.reason)
     from (

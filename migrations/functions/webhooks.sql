@@ -449,7 +449,7 @@ select w.app, w.host,
   w.on_until > clock_timestamp() and w.on_until < 'infinity' as replicas_differ
 from push.webhook w
 cross join lateral (
-  select count(*) as waiting, clock_timestamp() - min(e.created_at) as oldest from push.webhook_event e where e.app = w.app
+  select count(*) as waiting, clock_timestamp() - push.finite(min(e.created_at)) as oldest from push.webhook_event e where e.app = w.app
 ) e;
 comment on view push.webhooks is 'one row for each app that has, or had, a webhook: where to, and whether events arrive';
 comment on column push.webhooks.state is
