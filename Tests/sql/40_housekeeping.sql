@@ -63,6 +63,14 @@ select push.ensure_partitions() as made \gset
 select test.equal('one that was detached is attached again', :made || ' ' || count(*), '1 17')
   from pg_inherits where inhparent = 'push.history'::regclass;
 rollback to attached;
+select 'history_' || to_char(now() at time zone 'UTC' + interval '3 days', 'YYYYMMDD') as third \gset
+alter table push.history detach partition push.:third;
+alter table push.:third drop column data;
+set client_min_messages = error;
+select test.equal('one that no longer fits keeps no other from being made', push.ensure_partitions(16), 2);
+reset client_min_messages;
+select test.equal('and is seen before its day', (select state || ' ' || value from push.health where item = 'partitions ahead'), 'warn 2 days');
+rollback to attached;
 select test.equal('two more days', push.ensure_partitions(16), 2);
 select test.equal('each has a replica identity', (select string_agg(distinct c.relreplident::text, '') from pg_inherits i
   join pg_class c on c.oid = i.inhrelid where i.inhparent = 'push.history'::regclass), 'f');
@@ -76,6 +84,18 @@ select test.equal('at most 60 days ahead are made, whatever the argument',
 rollback to days;
 create table push.history_20200101 partition of push.history for values from ('2020-01-01 00:00+00') to ('2020-01-02 00:00+00');
 create table push.history_20200102 partition of push.history for values from ('2020-01-02 00:00+00') to ('2020-01-03 00:00+00');
+savepoint kept;
+create view pg_temp.report as select * from push.history_20200101;
+create function pg_temp.dropped() returns text language plpgsql as $$
+begin
+  return push.drop_partitions();
+exception when others then
+  return sqlerrm;
+end $$;
+select test.equal('one that somebody''s view needs keeps no other', push.drop_partitions() || ' ' || (to_regclass('push.history_20200102') is null),
+  '1 true');
+select test.equal('it is left for the end, as an error', pg_temp.dropped() ~ '^cannot drop table .*history_20200101', true);
+rollback to kept;
 select test.equal('drop takes one partition a call, the oldest', push.drop_partitions() || ' ' || (to_regclass('push.history_20200101') is null)
   || ' ' || (to_regclass('push.history_20200102') is null), '1 true false');
 select test.equal('then the next', push.drop_partitions(), 1);

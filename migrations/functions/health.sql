@@ -191,9 +191,9 @@ language sql stable as $$
   union all
   select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
       'A replica makes them every hour. What fails is in the replicas'' logs.'
-    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
+    -- Up to the first that is missing.
+    from (select coalesce(min(d), 61) - 1 as count from generate_series(1, 60) d where not exists (select from pg_class c
+      where c.oid = to_regclass('push.history_' || to_char(now() at time zone 'UTC' + d * interval '1 day', 'YYYYMMDD')) and c.relispartition)) p
   union all
   select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
       'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: '
