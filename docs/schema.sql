@@ -249,13 +249,11 @@ begin
 exception when others then
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_places) > 1 then
-    ended := (select sum(push.bury(array[p], p_outcome, p_reason)) from unnest(p_places) p);
+    ended := push.bury(p_places[:cardinality(p_places) / 2], p_outcome, p_reason)
+      + push.bury(p_places[cardinality(p_places) / 2 + 1:], p_outcome, p_reason);
   else
     ended := 0;
-    insert into push.audit (action, target, detail)
-    select 'put_aside', 'push.outbox.id ' || d.outbox_id, jsonb_build_object('sqlstate', sqlstate, 'pushes', 1) from push.delivery d
-    where d.ctid = any (p_places) and not exists (select from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
-      and a.target = 'push.outbox.id ' || d.outbox_id);
+    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
   end if;
 end
 $$;
@@ -271,7 +269,7 @@ CREATE FUNCTION push.bypass(p_max integer DEFAULT 500, OUT invites bigint) RETUR
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 declare
   c_scanned constant int := 5000;
   v_lanes   smallint[] := array(
@@ -283,37 +281,38 @@ declare
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
 begin
-  with seen as materialized (
-    -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
-    select y.* from unnest(v_lanes) s(lane) cross join lateral (
-      select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
-      where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
-      order by d.deadline_at desc limit c_scanned
-    ) y
-    union all
-    select w.* from (
-      -- Invites that failed before, or that are on a stuck lane.
-      select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
-      where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
-        and (d.last_reason is not null or d.lane = any (v_lanes))
-      order by d.due_at limit c_scanned
-    ) w
-  ), looked as (
-    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(
-      select x.ctid from push.delivery x where x.ctid = any (array(
-        select n.tid from (
-          select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-          where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
-        ) n
-        order by n.place limit p_max))
-      for no key update skip locked))
-    returning d.outbox_id
-  ), noted as (
-    insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
-  )
-  select count(*) into invites from looked;
+  invites := push.change_rows(
+    'with looked as (
+      update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any ($1) returning d.outbox_id
+    ), noted as (
+      insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, ''stuck'', true from looked l
+    )
+    select from looked', array(
+    with seen as materialized (
+      -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
+      select y.* from unnest(v_lanes) s(lane) cross join lateral (
+        select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+        where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
+        order by d.deadline_at desc limit c_scanned
+      ) y
+      union all
+      select w.* from (
+        -- Invites that failed before, or that are on a stuck lane.
+        select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+        where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
+          and (d.last_reason is not null or d.lane = any (v_lanes))
+        order by d.due_at limit c_scanned
+      ) w
+    )
+    select x.ctid from push.delivery x where x.ctid = any (array(
+      select n.tid from (
+        select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
+      ) n
+      order by n.place limit p_max))
+    for no key update skip locked));
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.bypass(p_max integer, OUT invites bigint) IS 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';
 
@@ -495,12 +494,13 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
       then 'recipients: has a number that is too large or too small; write it as text'
     when push.is_message(p_kind) and p_takes_text and jsonb_typeof(p_payload -> 'text') not in ('string', 'null')
       then 'payload.text: must be a string, or left out'
-    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. In Turkish, I is no capital of i.
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. The letters of a pattern have
+    -- the same capitals in every database; lower() would follow its collation, in which I may be no capital of i.
     when push.is_message(p_kind) then 'payload.' || coalesce(
         jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}',
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
         'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|sn[iI]ppet|subject|html)$" flag "i")') #>> '{}'))
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
       || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
         else ': a message''s text does not travel in a push; leave it out' end
   end)
@@ -607,6 +607,32 @@ end
 $$;
 
 COMMENT ON FUNCTION push.change_lane() IS 'an update of push.lanes does the same as push.pause_lane or push.resume_lane';
+
+CREATE FUNCTION push.change_rows(p_change text, p_rows tid[], OUT changed bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+begin
+  set constraints all immediate;
+  execute p_change using p_rows;
+  get diagnostics changed = row_count;
+exception when others then
+  if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+  if cardinality(p_rows) > 1 then
+    changed := push.change_rows(p_change, p_rows[:cardinality(p_rows) / 2]) + push.change_rows(p_change, p_rows[cardinality(p_rows) / 2 + 1:]);
+  else
+    changed := 0;
+    perform push.name_call(case when p_change ~ 'update push.delivery' then (select d.outbox_id from push.delivery d where d.ctid = p_rows[1])
+      when p_change ~ 'update push.outbox' then (select o.id from push.outbox o where o.ctid = p_rows[1]) end, sqlstate);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.change_rows(p_change text, p_rows tid[], OUT changed bigint) IS 'runs a statement for rows, $1, which are locked; returns how many it has changed. Those that cannot be changed are left, and their calls named';
 
 CREATE FUNCTION push.channel_token(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1311,7 +1337,8 @@ begin
   )
   select b.lane, b.kind, b.state, b.owner, case when bool_or(b.estimated > b.counted)
       then round(sum(greatest(b.counted, b.estimated))::numeric, 2 - floor(log(sum(greatest(b.counted, b.estimated))))::int)
-      else sum(b.counted) end::bigint, min(b.oldest), min(b.first_deadline)
+      else sum(b.counted) end::bigint, push.finite(min(b.oldest)),
+    push.finite(min(b.first_deadline))
   from best b group by b.lane, b.kind, b.state, b.owner;
 end
 $$;
@@ -1790,7 +1817,8 @@ declare
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
       and right(c.relname, 8) < to_char(current_date - greatest(p_keep_days, 1), 'YYYYMMDD')
-    order by c.relname
+    -- One that something depends on, for example somebody's view, cannot be dropped. It comes last, so that push.health names the job then.
+    order by exists (select from pg_depend d where d.refclassid = 'pg_class'::regclass and d.refobjid = c.oid and d.deptype = 'n'), c.relname
     limit 1);
 begin
   if v_name is not null then
@@ -2099,8 +2127,9 @@ begin
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
-    exception when check_violation then
-      raise warning 'push.history_default holds rows of %: move them; a replica then makes its partition', v_day;
+    exception when others then
+      if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+      raise warning 'push.history has no partition for % (SQLSTATE %). If push.history_default holds rows of it, move them', v_day, sqlstate;
     end;
   end loop;
   return v_made;
@@ -2141,7 +2170,7 @@ COMMENT ON FUNCTION push.entry_user(p_entry jsonb) IS 'the user that an entry of
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select (extract(epoch from p_time) * 1000)::bigint $$;
+    AS $$ select (extract(epoch from push.finite(p_time)) * 1000)::bigint $$;
 
 COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p_time, in milliseconds since 1970';
 
@@ -2587,6 +2616,12 @@ $$;
 
 COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure for about 500 ms. Returns whether another one waits';
 
+CREATE FUNCTION push.finite(p_time timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case when p_time is not null then least(greatest(p_time, '2000-01-01 00:00:00+00'), '2100-01-01 00:00:00+00') end $$;
+
+COMMENT ON FUNCTION push.finite(p_time timestamp with time zone) IS 'a time of which an age can be told: the owner of the tables may write any, infinity included; null stays null';
+
 CREATE FUNCTION push.first_few(p_names text[]) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2839,15 +2874,18 @@ begin
   )
   select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
-  if v_gone <> '{}' then
-    begin
-      rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
-    exception when others then
-      rows_found := rows_found - cardinality(v_gone);
-      raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
-    end;
-  end if;
+  rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
   perform push.ring_doorbell() where rows_found > 0;
+exception when others then
+  -- One that cannot be changed stays claimed, too, and keeps no other from being freed (push.change_rows).
+  if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+  if cardinality(p_places) > 1 then
+    rows_found := push.free_rows(p_places[:cardinality(p_places) / 2], p_owners)
+      + push.free_rows(p_places[cardinality(p_places) / 2 + 1:], p_owners);
+  else
+    rows_found := 0;
+    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
+  end if;
 end
 $$;
 
@@ -3067,7 +3105,7 @@ COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of
 
 CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE sql STABLE
-    AS $_$
+    AS $$
   select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
       case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
       'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
@@ -3094,7 +3132,7 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
   union all
   select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
-      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or their end cannot be written. SQLSTATE XX001 or '
+      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or they cannot be changed. SQLSTATE XX001 or '
       'XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or a trigger that somebody has added.'
     from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
@@ -3104,16 +3142,16 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
       case when count(*) = 0 then 'ok' else 'bad' end,
       'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
     from (
-      select now() - o.deadline_at as age from push.outbox o
+      select now() - push.finite(o.deadline_at) as age from push.outbox o
       where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
       order by o.deadline_at limit 1000
     ) c
   union all
   select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
       'A replica makes them every hour. What fails is in the replicas'' logs.'
-    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
+    -- Up to the first that is missing.
+    from (select coalesce(min(d), 61) - 1 as count from generate_series(1, 60) d where not exists (select from pg_class c
+      where c.oid = to_regclass('push.history_' || to_char(now() at time zone 'UTC' + d * interval '1 day', 'YYYYMMDD')) and c.relispartition)) p
   union all
   select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
       'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: '
@@ -3129,7 +3167,7 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
   select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
       'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
     from (select count(*) from push.quarantined_tokens) q
-$_$;
+$$;
 
 COMMENT ON FUNCTION push.health_of_calls() IS 'checks of calls, their history, receipts and tokens; for push.health';
 
@@ -3847,8 +3885,8 @@ CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(min
     select date_trunc('minute', h.finished_at) as minute, count(*) as invites,
       count(*) filter (where h.outcome = 0) as delivered, count(*) filter (where h.outcome = 1) as late,
       count(*) filter (where h.outcome = 3) as expired, count(*) filter (where h.outcome = 4) as dead,
-      percentile_cont(array[0.5, 0.99]) within group (order by extract(epoch from h.answered_at - h.created_at)::float8 * 1000)
-        filter (where h.outcome <= 1) as ms
+      percentile_cont(array[0.5, 0.99]) within group (
+        order by extract(epoch from push.finite(h.answered_at) - push.finite(h.created_at))::float8 * 1000) filter (where h.outcome <= 1) as ms
     from push.history h
     where h.finished_at >= p_since and h.kind = 0 and h.outcome <> 2
     group by grouping sets ((1), ())
@@ -3881,40 +3919,27 @@ CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
-    AS $$
-declare
-  v_missed bigint;
-  v_call   record;
+    AS $_$
 begin
-  -- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
-  update push.outbox o set state = 'missed'
-  where o.id = any (array(
-    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
+  return push.change_rows('update push.outbox o set state = ''missed'' where o.ctid = any ($1)', array(
+    select x.ctid from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
     order by x.deadline_at limit p_max for no key update skip locked));
-  get diagnostics v_missed = row_count;
-  return v_missed;
-exception when others then
-  -- A call that fails, for example by a trigger that somebody has added, must not keep the others from being missed.
-  v_missed := 0;
-  for v_call in
-    select x.id, x.deadline_at from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
-    order by x.deadline_at limit p_max for no key update skip locked
-  loop
-    begin
-      update push.outbox o set state = 'missed' where o.id = v_call.id;
-      v_missed := v_missed + 1;
-    exception when others then
-      -- It is tried again at each run, which is not logged for ever.
-      if v_call.deadline_at > statement_timestamp() - interval '5 s' then
-        raise warning 'push.outbox.id %: it is past its deadline and cannot be marked as missed (SQLSTATE %)', v_call.id, sqlstate;
-      end if;
-    end;
-  end loop;
-  return v_missed;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring two seconds after their deadline. What follows is done by push.follow_up. Returns how many';
+
+CREATE FUNCTION push.name_call(p_call bigint, p_sqlstate text, p_pushes integer DEFAULT 1) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  insert into push.audit (action, target, detail)
+  select 'put_aside', 'push.outbox.id ' || p_call, jsonb_build_object('sqlstate', p_sqlstate, 'pushes', p_pushes)
+  where p_call is not null and not exists (select from push.audit a
+    where a.action = 'put_aside' and a.at > now() - interval '1 day' and a.target = 'push.outbox.id ' || p_call)
+$$;
+
+COMMENT ON FUNCTION push.name_call(p_call bigint, p_sqlstate text, p_pushes integer) IS 'names a call in push.audit and push.health, once a day, because something of it cannot be read or changed';
 
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4250,7 +4275,7 @@ CREATE FUNCTION push.oldest_ringing(p_app text DEFAULT NULL::text) RETURNS inter
     AS $$
 begin
   return (
-    select max(now() - head.since)
+    select max(now() - push.finite(head.since))
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     cross join lateral (
@@ -4740,31 +4765,18 @@ CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 declare
-  v_due      tid[] := array(
-    select w.ctid from push.delivery w
-    where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
-    order by w.due_at limit p_max for no key update skip locked);
-  v_promoted bigint := 0;
-  v_count    bigint;
+  v_promoted bigint := push.change_rows(
+    'update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end where d.ctid = any ($1)', array(
+      select w.ctid from push.delivery w
+      where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
+      order by w.due_at limit p_max for no key update skip locked));
 begin
-  -- All at once. If one fails, for example by a trigger that somebody has added, each alone, so that it keeps no other waiting.
-  for i in 0..cardinality(v_due) loop
-    begin
-      update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-        where d.ctid = any (case when i = 0 then v_due else v_due[i:i] end);
-      get diagnostics v_count = row_count;
-      v_promoted := v_promoted + v_count;
-      exit when i = 0;
-    exception when others then
-      if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
-    end;
-  end loop;
   perform push.ring_doorbell() where v_promoted > 0;
   return v_promoted;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes at most p_max waiting deliveries ready that are due. Returns how many. Whether their calls still ring is shown by the claim';
 
@@ -4776,7 +4788,7 @@ CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAU
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 declare
   -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
@@ -4810,21 +4822,17 @@ begin
       exit;
     end if;
     -- The trigger drop_calls deletes their other rows.
-    with gone as (
-      delete from push.outbox o where o.id = any (array(
-        select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
-      returning 1
-    )
-    select v_pruned + count(*) into v_pruned from gone;
+    v_pruned := v_pruned + push.change_rows('delete from push.outbox where ctid = any ($1)', array(
+      select x.ctid from push.outbox x where x.id = any (v_done) order by x.id for update skip locked));
     exit when v_pruned >= p_max or clock_timestamp() > v_begun + interval '25 ms';
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
   return v_pruned;
 end
-$$;
+$_$;
 
-COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
+COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows, and those that somebody''s foreign key keeps, are left for the next pass';
 
 CREATE FUNCTION push.prune_others() RETURNS void
     LANGUAGE plpgsql
@@ -4840,27 +4848,25 @@ begin
     -- Dead tokens. A token that is tried again is found dead again.
     ('token_invalidations', 'invalidated_at', '90 days'), ('devices', 'invalidated_at', '90 days'),
     ('quarantined_tokens', 'quarantined_at', '90 days'), ('provider_tokens', 'expires_at', '1 day'),
-    ('erasure', 'coalesce(finished_at, asked_at)', '90 days')
+    ('erasure', 'coalesce(finished_at, asked_at)', '90 days'),
+    -- Not while a delivery may still be claimed by the gateway.
+    ('gateways', 'case when free_due_at is null then ended_at end', '1 day')
   loop
-    execute format('delete from push.%I where ctid = any (array('
-      'select ctid from push.%1$I where %s < now() - %L::interval order by %2$s limit 250 for update skip locked))', v_table, v_time, v_keep);
+    execute format('select push.change_rows(''delete from push.%1$I where ctid = any ($1)'', array('
+      'select ctid from push.%1$I where %2$s < now() - %3$L::interval order by %2$s limit 250 for update skip locked))', v_table, v_time, v_keep);
   end loop;
   -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
   -- no gateway.
-  delete from push.receipt_batch r where r.ctid = any (array(
+  perform push.change_rows('delete from push.receipt_batch where ctid = any ($1)', array(
     select x.tid from push.lane l cross join lateral (
       select r.ctid as tid from push.receipt_batch r
       where r.app = l.app and r.due_at < now() - interval '1 day' and r.give_up_at < now() - interval '1 day'
       limit 25 for update skip locked
     ) x
     where l.provider = 'expo'));
-  delete from push.lane_status s where s.ctid = any (array(
+  perform push.change_rows('delete from push.lane_status where ctid = any ($1)', array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
-  -- Not while a delivery may still be claimed by the gateway.
-  delete from push.gateways g where g.id = any (array(
-    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
-    limit 250 for update skip locked));
 end
 $_$;
 
@@ -4944,34 +4950,42 @@ CREATE FUNCTION push.put_aside(p_lanes smallint[], p_max integer[]) RETURNS inte
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 declare
   v_call  record;
   v_count int := 0;
 begin
   for v_call in
     select d.outbox_id, array_agg(d.ctid) as places from unnest(p_lanes, p_max) l(lane, most) cross join lateral (
-      select d.ctid, d.outbox_id from push.delivery d
-      where d.ready_lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
-      order by d.deadline_at limit l.most for no key update skip locked) d group by d.outbox_id
+      select ready.* from (
+        select d.ctid, d.outbox_id from push.delivery d
+        where d.ready_lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
+        order by d.deadline_at limit l.most for no key update skip locked) ready
+      union all
+      select suspect.* from (
+        select d.ctid, d.outbox_id from push.delivery d
+        where d.crashes >= 2 and d.lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
+        order by d.deadline_at limit l.most for no key update skip locked) suspect
+    ) d group by d.outbox_id
   loop
     begin
       perform (select count(d::text) from push.delivery d where d.ctid = any (v_call.places)),
         (select count(o::text) + count((select min(k) from jsonb_object_keys(o.declined) k)) from push.outbox o where o.id = v_call.outbox_id);
+      update push.delivery d set state = 1, owner = 0, attempt = least(d.attempt, 1000000000) + 1 where d.ctid = any (v_call.places);
+      raise exception using errcode = 'CLEAN';
     exception when others then
+      continue when sqlstate = 'CLEAN';
       -- What passes, such as a lack of memory, is not of the call: a ring must not end by it.
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
       v_count := v_count + 1;
-      insert into push.audit (action, target, detail) values ('put_aside', 'push.outbox.id ' || v_call.outbox_id,
-        jsonb_build_object('sqlstate', sqlstate, 'pushes', cardinality(v_call.places)));
-      if push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places) then
-        delete from push.delivery d where d.ctid = any (v_call.places);
-      end if;
+      perform push.name_call(v_call.outbox_id, sqlstate, cardinality(v_call.places));
+      perform push.change_rows('delete from push.delivery where ctid = any ($1)', v_call.places)
+        where push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places);
     end;
   end loop;
   return v_count;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.put_aside(p_lanes smallint[], p_max integer[]) IS 'after a claim that failed because of a row: ends the ready deliveries of calls that cannot be read as dead (Unreadable), and deletes those that cannot be read themselves. push.audit and push.health name the calls. p_lanes, p_max: as for push.claim. Returns how many calls';
 
@@ -4979,11 +4993,12 @@ CREATE FUNCTION push.put_away() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
-    AS $$
+    AS $_$
 declare
   c_most     constant int := 20000;
   v_restored timestamptz := push.restored_at();
-  v_owed     int;
+  v_places   tid[];
+  v_left     bigint;
 begin
   -- This function itself updates push.gateways.
   if v_restored is null or pg_trigger_depth() > 1 then
@@ -5000,25 +5015,27 @@ begin
     where g.alive and g.started_at < v_restored;
   -- Ends that were still to be announced then, or told to phones.
   delete from push.follow_ups f where f.noted_at < v_restored;
-  v_owed := push.bury(array(
-    select d.ctid from push.delivery d where d.created_at < v_restored limit c_most for update skip locked), 2, 'Restored');
-  if v_owed = c_most then
+  v_places := array(select d.ctid from push.delivery d where d.created_at < v_restored limit c_most for update skip locked);
+  -- What history refuses must not keep claims closed.
+  perform push.change_rows('delete from push.delivery where ctid = any ($1)', v_places)
+    where push.bury(v_places, 2, 'Restored') < cardinality(v_places);
+  if cardinality(v_places) = c_most then
     return null;
   end if;
-  -- Missed and voided: no device gets a push for this.
-  update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
-    where o.id = any (array(
-      select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
-      limit c_most / 4 for update skip locked));
+  -- Missed and voided: no device gets a push for this. A call whose end cannot be written is left to push.miss.
+  v_places := array(select x.ctid from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
+    limit c_most / 4 for update skip locked);
+  v_left := cardinality(v_places) - push.change_rows('update push.outbox o set state = ''missed'', end_reason = ''restored'', voided = true '
+    'where o.ctid = any ($1)', v_places);
   -- A row that was locked is ended later.
   if not exists (select from push.delivery d where d.created_at < v_restored)
-    and not exists (select from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) then
+    and (select count(*) from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) <= v_left then
     delete from push.origin;
     insert into push.origin default values;
   end if;
   return null;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.put_away() IS 'in a restored database: ends some of what was owed or rang before, without a push to any device';
 
@@ -6774,7 +6791,7 @@ CREATE FUNCTION push.trim_webhooks(OUT trimmed bigint) RETURNS bigint
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 declare
   c_age_max constant interval := '24 hours';
   v_begun   timestamptz := clock_timestamp();
@@ -6800,21 +6817,19 @@ begin
     order by random() for no key update of w skip locked
   loop
     exit when v_count is not null and clock_timestamp() > v_begun + interval '250 ms';
-    delete from push.webhook_event e
-      where e.id = any (array(
-        select x.id from push.webhook_event x
+    v_count := push.change_rows('delete from push.webhook_event where ctid = any ($1)', array(
+        select x.ctid from push.webhook_event x
         where x.app = v_hook.app and x.created_at < greatest(v_begun - c_age_max,
             (select n.created_at from push.webhook_event n
               where n.app = v_hook.app order by n.created_at desc offset 100000 - 1 limit 1),
             -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
             case when v_hook.on_until < v_begun - interval '10 s' then 'infinity'::timestamptz end)
         order by x.created_at limit 5000 for update skip locked));
-    get diagnostics v_count = row_count;
     update push.webhook w set dropped = w.dropped + v_count where w.app = v_hook.app and w.on_until > v_begun and v_count > 0;
     trimmed := trimmed + v_count;
   end loop;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.trim_webhooks(OUT trimmed bigint) IS 'turns off webhooks that no gateway has, and deletes old events; returns how many';
 
@@ -7423,9 +7438,9 @@ CREATE VIEW push.calls AS
     o.end_reason,
     o.ended_at,
     o.answered_by,
-    ARRAY( SELECT push.entry_user(r.value) AS entry_user
-           FROM jsonb_array_elements(o.recipients) r(value)
-          WHERE (push.entry_user(r.value) IS NOT NULL)) AS users,
+    ARRAY( SELECT push.entry_user(r.r) AS entry_user
+           FROM jsonb_path_query(o.recipients, '$[*]'::jsonpath) r(r)
+          WHERE (push.entry_user(r.r) IS NOT NULL)) AS users,
     ARRAY( SELECT DISTINCT concat_ws(' '::text, p.state, p.reason) AS concat_ws
            FROM ( SELECT d.kind,
                     d.state,
@@ -8365,7 +8380,7 @@ CREATE VIEW push.replicas AS
     g.started_at,
     g.heartbeat_at,
         CASE
-            WHEN h.is_heard THEN (now() - g.heartbeat_at)
+            WHEN h.is_heard THEN (now() - push.finite(g.heartbeat_at))
             ELSE NULL::interval
         END AS silence,
     COALESCE(d.claimed, (0)::bigint) AS claimed,
@@ -8555,8 +8570,8 @@ CREATE VIEW push.stuck AS
             WHEN (d.state = 1) THEN 'claimed, and not settled'::text
             ELSE 'due, and still waiting'::text
         END AS why,
-    (now() - GREATEST(d.created_at, d.due_at)) AS age,
-    (d.deadline_at - now()) AS "left",
+    (now() - push.finite(GREATEST(d.created_at, d.due_at))) AS age,
+    (push.finite(d.deadline_at) - now()) AS "left",
     d.last_reason,
     d.owner AS gateway
    FROM (( SELECT c.outbox_id,
@@ -8975,7 +8990,7 @@ CREATE VIEW push.webhooks AS
     ((w.on_until > clock_timestamp()) AND (w.on_until < 'infinity'::timestamp with time zone)) AS replicas_differ
    FROM (push.webhook w
      CROSS JOIN LATERAL ( SELECT count(*) AS waiting,
-            (clock_timestamp() - min(e_1.created_at)) AS oldest
+            (clock_timestamp() - push.finite(min(e_1.created_at))) AS oldest
            FROM push.webhook_event e_1
           WHERE (e_1.app = w.app)) e);
 

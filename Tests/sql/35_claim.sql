@@ -120,17 +120,42 @@ create function pg_temp.states() returns text language sql as $$
   select coalesce(string_agg(o.call_id || ' ' || d.state, ', ' order by o.id), 'none') from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id in ('neighbour-1', 'refused', 'neighbour-2') $$;
 create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+savepoint ready;
+select format('create trigger refuse before update on push.delivery for each row when (old.outbox_id = %s) '
+  'execute function pg_temp.refuse()', :refused) \gexec
+select test.equal('a claim cannot leave out a push that cannot be claimed', pg_temp.claim_fails(:g1), 'P0001');
+select test.equal('its call is put aside, and the others are claimed', push.put_aside(test.lanes(), '{9,9,9}') || ' '
+  || test.claimed(:g1, test.lanes()) || ' ' || pg_temp.states(), '1 fair-a:2 neighbour-1 1, neighbour-2 1');
+select test.equal('with its SQLSTATE', (select value from push.health where item = 'calls put aside')
+  ~ format('push.outbox.id %s .SQLSTATE P0001.', :refused), true);
+rollback to ready;
+update push.delivery set crashes = 2, ready_lane = null where outbox_id = :refused;
+set local session_replication_role = replica;
+update push.outbox set declined = '1' where id = :refused;
+set local session_replication_role = origin;
+select test.equal('so is a suspect that cannot be read', push.put_aside(test.lanes(), '{9,9,9}') || ' ' || test.claimed(:g1, test.lanes()) || ' '
+  || pg_temp.states(), '1 fair-a:2 neighbour-1 1, neighbour-2 1');
+rollback to ready;
 update push.delivery set state = 2, ready_lane = null, due_at = now() where outbox_id in (:n1, :refused, :n2);
 select format('create trigger refuse before update on push.delivery for each row when (old.outbox_id = %s) '
   'execute function pg_temp.refuse()', :refused) \gexec
 select push.promote() as promoted \gset
 select test.equal('a push that cannot be made ready keeps no other waiting', pg_temp.states(), 'neighbour-1 0, refused 2, neighbour-2 0');
 drop trigger refuse on push.delivery;
+create trigger no_memory before update on push.delivery for each row execute function pg_temp.no_memory();
+create function pg_temp.promote_fails() returns text language plpgsql as $$
+begin
+  return push.promote();
+exception when others then
+  return sqlstate;
+end $$;
+select test.equal('what passes is not tried piece by piece', pg_temp.promote_fails(), '53200');
+drop trigger no_memory on push.delivery;
 update push.delivery set deadline_at = now() - interval '1 s', due_at = now() - interval '1 s' where outbox_id in (:n1, :refused, :n2);
 select format('alter table push.history add constraint refuse check (outbox_id <> %s) not valid', :refused) \gexec
 select test.equal('a push whose end cannot be written keeps no other from ending', push.expire() || ' ' || pg_temp.states(), '2 refused 2');
 select push.expire() as again \gset
 select test.equal('its call is named, once', (select string_agg(detail ->> 'sqlstate', ', ') from push.audit
-  where action = 'put_aside' and target = 'push.outbox.id ' || :refused), '23514');
+  where action = 'put_aside' and target = 'push.outbox.id ' || :refused), 'P0001');
 alter table push.history drop constraint refuse;
 select test.equal('it ends as soon as it can', push.expire() || ' ' || pg_temp.states(), '1 none');

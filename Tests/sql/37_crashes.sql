@@ -221,3 +221,22 @@ select test.equal('a heartbeat from before the crash does not count', (select en
 update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;
 select test.equal('a job of before it is due', push.take_job(:first), 'prune');
 select test.equal('others are not', push.take_job(:first), null);
+
+-- A push that a trigger of somebody's refuses to change.
+select pg_temp.gateway('m') as m, pg_temp.gateway('n') as n, test.call('firm', 1) as firm, test.call('yields', 1) as yields \gset
+select pg_temp.claim(:m) is not null as claimed \gset
+select format('create trigger refuse before update on push.delivery for each row when (old.outbox_id = %s) execute function test.refuse()', :firm)
+  \gexec
+select test.dies(:m, :n);
+select test.equal('the others are freed, and heartbeats go on', format('%s; %s; %s', pg_temp.tell('firm'), pg_temp.tell('yields'),
+  (select alive from push.beat(:n, true, '10 minutes'))), '0:claimed:0@1; 0:ready:1@1; t');
+select test.equal('its call is named', (select detail ->> 'sqlstate' from push.audit where target = 'push.outbox.id ' || :firm), '54000');
+drop trigger refuse on push.delivery;
+
+-- In a restored database.
+create trigger refuse before insert on push.history for each row when (new.outbox_id = :firm) execute function test.refuse();
+create trigger refuse_end before update on push.outbox for each row when (old.id = :firm) execute function test.refuse();
+select push.mark_restored(), pg_temp.gateway('o') is not null as registered;
+select test.equal('neither what history refuses nor a call that cannot end keeps claims closed', format('%s %s %s', push.restored_at(),
+  (select count(*) from push.delivery), (select string_agg(call_id || ' ' || state, ', ' order by call_id) from push.outbox
+  where call_id in ('firm', 'yields'))), ' 0 firm ringing, yields missed');

@@ -400,6 +400,15 @@ select test.equal('once', format('%s %s', pg_temp.bypass(), pg_temp.invites('b1'
 select pg_temp.age('b2', '5 minutes 3 s'), pg_temp.claim_all(:g1);
 update push.delivery d set state = 2, ready_lane = null, owner = null, due_at = clock_timestamp() + interval '9 minutes' from push.outbox o
   where o.id = d.outbox_id and o.call_id = 'b2';
+savepoint refused;
+select pg_temp.enqueue(c, jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex(c), 'fcmToken',
+  'chance-token-0123456789-' || c))) as id from unnest('{dd1,dd2}'::text[]) c;
+update push.delivery set created_at = now() - interval '3 s' where outbox_id in (select id from push.outbox where call_id ~ '^dd');
+create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+create trigger refuse before update on push.delivery for each row when (old.token ~ 'dd1$') execute function pg_temp.refuse();
+select test.equal('one that cannot be changed keeps no other from its second chance', format('%s %s; %s', pg_temp.bypass() > 0,
+  pg_temp.invites('dd1'), pg_temp.invites('dd2')), 't 0:apns:u:dd1:ready; 0:apns:u:dd2:ready 1:fcm:u:dd2:ready<0');
+rollback to refused;
 select test.equal('also if it waits for its next attempt', format('%s %s', pg_temp.bypass(), pg_temp.invites('b2')),
   '1 0:apns:u:b2a:waiting 1:fcm:u:b2f:ready<0');
 select pg_temp.settle('b1', '{1}', 4, 'UNREGISTERED'); select test.follow();

@@ -52,6 +52,20 @@ update push.job set due_at = now() + interval '1 minute' where name = 'prune';
 select test.equal('a bite of many calls: there is more', push.run_job('prune'), true);
 select test.equal('and it is due at once', (select due_at <= clock_timestamp() from push.job where name = 'prune'), true);
 
+-- A table of somebody's own refers to a call, by a key that is checked at the commit.
+savepoint referred;
+select pg_temp.old_calls('e', 30, 0);
+create table test.bill (call bigint references push.outbox (id) deferrable initially deferred);
+insert into test.bill select id from push.outbox where call_id = 'e7';
+insert into push.audit (at, action, target) select now() - interval '91 days', 'old', i from generate_series(1, 3) i;
+create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+create trigger refuse before delete on push.audit for each row when (old.target = '2') execute function pg_temp.refuse();
+select pg_temp.new_pass();
+select test.equal('it keeps that call, and no other', format('%s %s', pg_temp.bites(100000) > 28, pg_temp.kept('e')), 't 1');
+set constraints all immediate;
+select test.equal('and a row that cannot be deleted keeps no other', (select string_agg(target, ' ') from push.audit where action = 'old'), '2');
+rollback to referred;
+
 insert into push.audit (at, action, target) select now() - interval '91 days', 'old', 'x' from generate_series(1, 1500);
 insert into push.gateways (name, version, alive, ended_at, ended_reason) select 'gone', '1', false, now() - interval '25 hours', 'silent'
   from generate_series(1, 1500);

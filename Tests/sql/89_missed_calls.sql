@@ -221,5 +221,7 @@ create function pg_temp.states() returns text language sql as
   $$ select string_agg(call_id || ' ' || state, ', ' order by call_id) from push.outbox where call_id like 'heard-%' $$;
 select test.equal('a call that cannot be marked as missed stops no other', push.miss(), 2::bigint);
 select test.equal('it alone rings on', pg_temp.states(), 'heard-1 missed, heard-2 ringing, heard-3 missed');
+select test.equal('and is named', (select string_agg(a.detail ->> 'sqlstate', ' ') from push.audit a join push.outbox o
+  on a.target = 'push.outbox.id ' || o.id where o.call_id like 'heard-%'), 'P0001');
 drop trigger refuse_missed on push.outbox;
 select test.equal('until it can be', push.miss() || ' ' || pg_temp.states(), '1 heard-1 missed, heard-2 missed, heard-3 missed');

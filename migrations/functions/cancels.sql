@@ -84,13 +84,11 @@ begin
 exception when others then
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_places) > 1 then
-    ended := (select sum(push.bury(array[p], p_outcome, p_reason)) from unnest(p_places) p);
+    ended := push.bury(p_places[:cardinality(p_places) / 2], p_outcome, p_reason)
+      + push.bury(p_places[cardinality(p_places) / 2 + 1:], p_outcome, p_reason);
   else
     ended := 0;
-    insert into push.audit (action, target, detail)
-    select 'put_aside', 'push.outbox.id ' || d.outbox_id, jsonb_build_object('sqlstate', sqlstate, 'pushes', 1) from push.delivery d
-    where d.ctid = any (p_places) and not exists (select from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
-      and a.target = 'push.outbox.id ' || d.outbox_id);
+    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
   end if;
 end
 $$;

@@ -208,7 +208,8 @@ comment on function push.claim is
 -- A call that cannot be read --------------------------------------------------------------------------------------------
 
 -- A claim is one statement, so one call that it cannot read, such as one on a damaged page, would fail it for all others. The gateway then
--- calls this. Here each call is read alone, as a whole, which includes all that push.claim reads of it.
+-- calls this. Here each call is read alone, as a whole, which includes all that push.claim reads of it, and its pushes are claimed, which is
+-- undone.
 create or replace function push.put_aside(p_lanes smallint[], p_max int[]) returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -217,22 +218,30 @@ declare
 begin
   for v_call in
     select d.outbox_id, array_agg(d.ctid) as places from unnest(p_lanes, p_max) l(lane, most) cross join lateral (
-      select d.ctid, d.outbox_id from push.delivery d
-      where d.ready_lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
-      order by d.deadline_at limit l.most for no key update skip locked) d group by d.outbox_id
+      select ready.* from (
+        select d.ctid, d.outbox_id from push.delivery d
+        where d.ready_lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
+        order by d.deadline_at limit l.most for no key update skip locked) ready
+      union all
+      select suspect.* from (
+        select d.ctid, d.outbox_id from push.delivery d
+        where d.crashes >= 2 and d.lane = l.lane and d.deadline_at > statement_timestamp() and d.state = 0
+        order by d.deadline_at limit l.most for no key update skip locked) suspect
+    ) d group by d.outbox_id
   loop
     begin
       perform (select count(d::text) from push.delivery d where d.ctid = any (v_call.places)),
         (select count(o::text) + count((select min(k) from jsonb_object_keys(o.declined) k)) from push.outbox o where o.id = v_call.outbox_id);
+      update push.delivery d set state = 1, owner = 0, attempt = least(d.attempt, 1000000000) + 1 where d.ctid = any (v_call.places);
+      raise exception using errcode = 'CLEAN';
     exception when others then
+      continue when sqlstate = 'CLEAN';
       -- What passes, such as a lack of memory, is not of the call: a ring must not end by it.
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
       v_count := v_count + 1;
-      insert into push.audit (action, target, detail) values ('put_aside', 'push.outbox.id ' || v_call.outbox_id,
-        jsonb_build_object('sqlstate', sqlstate, 'pushes', cardinality(v_call.places)));
-      if push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places) then
-        delete from push.delivery d where d.ctid = any (v_call.places);
-      end if;
+      perform push.name_call(v_call.outbox_id, sqlstate, cardinality(v_call.places));
+      perform push.change_rows('delete from push.delivery where ctid = any ($1)', v_call.places)
+        where push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places);
     end;
   end loop;
   return v_count;

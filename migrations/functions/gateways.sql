@@ -98,15 +98,18 @@ begin
   )
   select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
-  if v_gone <> '{}' then
-    begin
-      rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
-    exception when others then
-      rows_found := rows_found - cardinality(v_gone);
-      raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
-    end;
-  end if;
+  rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
   perform push.ring_doorbell() where rows_found > 0;
+exception when others then
+  -- One that cannot be changed stays claimed, too, and keeps no other from being freed (push.change_rows).
+  if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+  if cardinality(p_places) > 1 then
+    rows_found := push.free_rows(p_places[:cardinality(p_places) / 2], p_owners)
+      + push.free_rows(p_places[cardinality(p_places) / 2 + 1:], p_owners);
+  else
+    rows_found := 0;
+    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
+  end if;
 end
 $$;
 comment on function push.free_rows is 'makes claimed deliveries ready again; returns how many were found';

@@ -174,7 +174,7 @@ language sql stable as $$
   union all
   select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
-      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or their end cannot be written. SQLSTATE XX001 or '
+      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or they cannot be changed. SQLSTATE XX001 or '
       'XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or a trigger that somebody has added.'
     from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all

@@ -1,29 +1,49 @@
 -- Housekeeping, done by any gateway that takes the job (jobs.sql). It is harmless if two gateways do the same.
 
+-- Rows that cannot be changed -----------------------------------------------------------------------------------------
+
+create or replace function push.name_call(p_call bigint, p_sqlstate text, p_pushes int default 1) returns void
+language sql volatile set search_path = push, pg_temp as $$
+  insert into push.audit (action, target, detail)
+  select 'put_aside', 'push.outbox.id ' || p_call, jsonb_build_object('sqlstate', p_sqlstate, 'pushes', p_pushes)
+  where p_call is not null and not exists (select from push.audit a
+    where a.action = 'put_aside' and a.at > now() - interval '1 day' and a.target = 'push.outbox.id ' || p_call)
+$$;
+comment on function push.name_call is 'names a call in push.audit and push.health, once a day, because something of it cannot be read or changed';
+
+-- All at once. If one fails, for example by a trigger or a foreign key that somebody has added, in halves, until it is alone, so that it
+-- keeps no other waiting. Such a key may be deferred to the commit, which would then fail.
+create or replace function push.change_rows(p_change text, p_rows tid[], out changed bigint)
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  set constraints all immediate;
+  execute p_change using p_rows;
+  get diagnostics changed = row_count;
+exception when others then
+  if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+  if cardinality(p_rows) > 1 then
+    changed := push.change_rows(p_change, p_rows[:cardinality(p_rows) / 2]) + push.change_rows(p_change, p_rows[cardinality(p_rows) / 2 + 1:]);
+  else
+    changed := 0;
+    perform push.name_call(case when p_change ~ 'update push.delivery' then (select d.outbox_id from push.delivery d where d.ctid = p_rows[1])
+      when p_change ~ 'update push.outbox' then (select o.id from push.outbox o where o.ctid = p_rows[1]) end, sqlstate);
+  end if;
+end
+$$;
+comment on function push.change_rows is
+  'runs a statement for rows, $1, which are locked; returns how many it has changed. Those that cannot be changed are left, and their calls named';
+
 -- What waits, and what is too late ------------------------------------------------------------------------------------
 
 create or replace function push.promote(p_max int default 2000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_due      tid[] := array(
-    select w.ctid from push.delivery w
-    where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
-    order by w.due_at limit p_max for no key update skip locked);
-  v_promoted bigint := 0;
-  v_count    bigint;
+  v_promoted bigint := push.change_rows(
+    'update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end where d.ctid = any ($1)', array(
+      select w.ctid from push.delivery w
+      where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
+      order by w.due_at limit p_max for no key update skip locked));
 begin
-  -- All at once. If one fails, for example by a trigger that somebody has added, each alone, so that it keeps no other waiting.
-  for i in 0..cardinality(v_due) loop
-    begin
-      update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-        where d.ctid = any (case when i = 0 then v_due else v_due[i:i] end);
-      get diagnostics v_count = row_count;
-      v_promoted := v_promoted + v_count;
-      exit when i = 0;
-    exception when others then
-      if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
-    end;
-  end loop;
   perform push.ring_doorbell() where v_promoted > 0;
   return v_promoted;
 end

@@ -2,37 +2,13 @@
 --
 -- The functions that take calls are parts of push.follow_up (cancels.sql).
 
+-- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
 create or replace function push.miss(p_max int default 1000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_missed bigint;
-  v_call   record;
 begin
-  -- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
-  update push.outbox o set state = 'missed'
-  where o.id = any (array(
-    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
+  return push.change_rows('update push.outbox o set state = ''missed'' where o.ctid = any ($1)', array(
+    select x.ctid from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
     order by x.deadline_at limit p_max for no key update skip locked));
-  get diagnostics v_missed = row_count;
-  return v_missed;
-exception when others then
-  -- A call that fails, for example by a trigger that somebody has added, must not keep the others from being missed.
-  v_missed := 0;
-  for v_call in
-    select x.id, x.deadline_at from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - interval '2 s'
-    order by x.deadline_at limit p_max for no key update skip locked
-  loop
-    begin
-      update push.outbox o set state = 'missed' where o.id = v_call.id;
-      v_missed := v_missed + 1;
-    exception when others then
-      -- It is tried again at each run, which is not logged for ever.
-      if v_call.deadline_at > statement_timestamp() - interval '5 s' then
-        raise warning 'push.outbox.id %: it is past its deadline and cannot be marked as missed (SQLSTATE %)', v_call.id, sqlstate;
-      end if;
-    end;
-  end loop;
-  return v_missed;
 end
 $$;
 comment on function push.miss is

@@ -31,7 +31,8 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_most     constant int := 20000;
   v_restored timestamptz := push.restored_at();
-  v_owed     int;
+  v_places   tid[];
+  v_left     bigint;
 begin
   -- This function itself updates push.gateways.
   if v_restored is null or pg_trigger_depth() > 1 then
@@ -48,19 +49,21 @@ begin
     where g.alive and g.started_at < v_restored;
   -- Ends that were still to be announced then, or told to phones.
   delete from push.follow_ups f where f.noted_at < v_restored;
-  v_owed := push.bury(array(
-    select d.ctid from push.delivery d where d.created_at < v_restored limit c_most for update skip locked), 2, 'Restored');
-  if v_owed = c_most then
+  v_places := array(select d.ctid from push.delivery d where d.created_at < v_restored limit c_most for update skip locked);
+  -- What history refuses must not keep claims closed.
+  perform push.change_rows('delete from push.delivery where ctid = any ($1)', v_places)
+    where push.bury(v_places, 2, 'Restored') < cardinality(v_places);
+  if cardinality(v_places) = c_most then
     return null;
   end if;
-  -- Missed and voided: no device gets a push for this.
-  update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
-    where o.id = any (array(
-      select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
-      limit c_most / 4 for update skip locked));
+  -- Missed and voided: no device gets a push for this. A call whose end cannot be written is left to push.miss.
+  v_places := array(select x.ctid from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
+    limit c_most / 4 for update skip locked);
+  v_left := cardinality(v_places) - push.change_rows('update push.outbox o set state = ''missed'', end_reason = ''restored'', voided = true '
+    'where o.ctid = any ($1)', v_places);
   -- A row that was locked is ended later.
   if not exists (select from push.delivery d where d.created_at < v_restored)
-    and not exists (select from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) then
+    and (select count(*) from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) <= v_left then
     delete from push.origin;
     insert into push.origin default values;
   end if;

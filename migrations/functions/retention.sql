@@ -68,27 +68,25 @@ begin
     -- Dead tokens. A token that is tried again is found dead again.
     ('token_invalidations', 'invalidated_at', '90 days'), ('devices', 'invalidated_at', '90 days'),
     ('quarantined_tokens', 'quarantined_at', '90 days'), ('provider_tokens', 'expires_at', '1 day'),
-    ('erasure', 'coalesce(finished_at, asked_at)', '90 days')
+    ('erasure', 'coalesce(finished_at, asked_at)', '90 days'),
+    -- Not while a delivery may still be claimed by the gateway.
+    ('gateways', 'case when free_due_at is null then ended_at end', '1 day')
   loop
-    execute format('delete from push.%I where ctid = any (array('
-      'select ctid from push.%1$I where %s < now() - %L::interval order by %2$s limit 250 for update skip locked))', v_table, v_time, v_keep);
+    execute format('select push.change_rows(''delete from push.%1$I where ctid = any ($1)'', array('
+      'select ctid from push.%1$I where %2$s < now() - %3$L::interval order by %2$s limit 250 for update skip locked))', v_table, v_time, v_keep);
   end loop;
   -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
   -- no gateway.
-  delete from push.receipt_batch r where r.ctid = any (array(
+  perform push.change_rows('delete from push.receipt_batch where ctid = any ($1)', array(
     select x.tid from push.lane l cross join lateral (
       select r.ctid as tid from push.receipt_batch r
       where r.app = l.app and r.due_at < now() - interval '1 day' and r.give_up_at < now() - interval '1 day'
       limit 25 for update skip locked
     ) x
     where l.provider = 'expo'));
-  delete from push.lane_status s where s.ctid = any (array(
+  perform push.change_rows('delete from push.lane_status where ctid = any ($1)', array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
-  -- Not while a delivery may still be claimed by the gateway.
-  delete from push.gateways g where g.id = any (array(
-    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
-    limit 250 for update skip locked));
 end
 $$;
 comment on function push.prune_others is 'deletes what is too old in other tables than that of calls, in small bites';
@@ -132,12 +130,8 @@ begin
       exit;
     end if;
     -- The trigger drop_calls deletes their other rows.
-    with gone as (
-      delete from push.outbox o where o.id = any (array(
-        select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
-      returning 1
-    )
-    select v_pruned + count(*) into v_pruned from gone;
+    v_pruned := v_pruned + push.change_rows('delete from push.outbox where ctid = any ($1)', array(
+      select x.ctid from push.outbox x where x.id = any (v_done) order by x.id for update skip locked));
     exit when v_pruned >= p_max or clock_timestamp() > v_begun + interval '25 ms';
   end loop;
   update push.prune_cursor c
@@ -148,5 +142,5 @@ $$;
 comment on function push.prune is
   'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and '
   'have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It '
-  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows '
-  'are left for the next pass';
+  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows, '
+  'and those that somebody''s foreign key keeps, are left for the next pass';

@@ -216,9 +216,9 @@ begin
         'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, cut_receipts, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'observe, overview, put_away, timeline'),
-      (c_walk, 'check_health, claimed_by, count_owed, dead_tokens, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, '
-        'give_up_receipts, miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, skipped_recipients, take_job, '
-        'take_tally, trim_webhooks'),
+      (c_walk, 'change_rows, check_health, claimed_by, count_owed, dead_tokens, disown, drop_calls, enqueue_calls, erase_user, '
+        'finish_erasures, forget, give_up_receipts, miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, '
+        'skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_among, ended, ended_for, expire, '
         'free_rows, hold_invalidation, invalidate_tokens, note_devices, note_tokens, own_calls, park, places, '
         'put_aside, resume_invalidation, settle, settle_webhooks, settled'),

@@ -208,35 +208,36 @@ declare
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
 begin
-  with seen as materialized (
-    -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
-    select y.* from unnest(v_lanes) s(lane) cross join lateral (
-      select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
-      where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
-      order by d.deadline_at desc limit c_scanned
-    ) y
-    union all
-    select w.* from (
-      -- Invites that failed before, or that are on a stuck lane.
-      select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
-      where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
-        and (d.last_reason is not null or d.lane = any (v_lanes))
-      order by d.due_at limit c_scanned
-    ) w
-  ), looked as (
-    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(
-      select x.ctid from push.delivery x where x.ctid = any (array(
-        select n.tid from (
-          select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-          where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
-        ) n
-        order by n.place limit p_max))
-      for no key update skip locked))
-    returning d.outbox_id
-  ), noted as (
-    insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
-  )
-  select count(*) into invites from looked;
+  invites := push.change_rows(
+    'with looked as (
+      update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any ($1) returning d.outbox_id
+    ), noted as (
+      insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, ''stuck'', true from looked l
+    )
+    select from looked', array(
+    with seen as materialized (
+      -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
+      select y.* from unnest(v_lanes) s(lane) cross join lateral (
+        select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+        where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
+        order by d.deadline_at desc limit c_scanned
+      ) y
+      union all
+      select w.* from (
+        -- Invites that failed before, or that are on a stuck lane.
+        select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+        where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
+          and (d.last_reason is not null or d.lane = any (v_lanes))
+        order by d.due_at limit c_scanned
+      ) w
+    )
+    select x.ctid from push.delivery x where x.ctid = any (array(
+      select n.tid from (
+        select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= clock_timestamp() - interval '2 s' and s.deadline_at > v_soon
+      ) n
+      order by n.place limit p_max))
+    for no key update skip locked));
 end
 $$;
 comment on function push.bypass is 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';

@@ -422,16 +422,14 @@ begin
     order by random() for no key update of w skip locked
   loop
     exit when v_count is not null and clock_timestamp() > v_begun + interval '250 ms';
-    delete from push.webhook_event e
-      where e.id = any (array(
-        select x.id from push.webhook_event x
+    v_count := push.change_rows('delete from push.webhook_event where ctid = any ($1)', array(
+        select x.ctid from push.webhook_event x
         where x.app = v_hook.app and x.created_at < greatest(v_begun - c_age_max,
             (select n.created_at from push.webhook_event n
               where n.app = v_hook.app order by n.created_at desc offset 100000 - 1 limit 1),
             -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
             case when v_hook.on_until < v_begun - interval '10 s' then 'infinity'::timestamptz end)
         order by x.created_at limit 5000 for update skip locked));
-    get diagnostics v_count = row_count;
     update push.webhook w set dropped = w.dropped + v_count where w.app = v_hook.app and w.on_until > v_begun and v_count > 0;
     trimmed := trimmed + v_count;
   end loop;
