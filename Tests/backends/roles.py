@@ -216,7 +216,7 @@ STATEMENTS = {
 
 # Functions that a role may execute, in addition to those of the statements above.
 ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_conditions", "count_owed", "quota_uses", "epoch_ms", "length_ms",
-                                                    "entry_user"})}
+                                                    "entry_user", "finite"})}
 # Relations, and the rights to at least one of their columns.
 OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
     "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",

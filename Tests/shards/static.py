@@ -35,6 +35,7 @@ ON_SHARDS_ONLY = {
     "calls",
     "entry_user",
     "epoch_ms",
+    "finite",
     "length_ms",  # each shard has a dashboard of its own
 }
 # Functions of the router whose results differ: one row for each shard.

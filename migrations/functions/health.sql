@@ -10,7 +10,7 @@ comment on function push.first_few is 'the first five of a list, and how many mo
 
 create or replace function push.finite(p_time timestamptz) returns timestamptz language sql immutable parallel safe as
 $$ select case when p_time is not null then least(greatest(p_time, '2000-01-01 00:00:00+00'), '2100-01-01 00:00:00+00') end $$;
-comment on function push.finite is 'a time of which an age can be told: the owner of the tables may write any, infinity included; null stays null';
+comment on function push.finite is 'p_time, as a time of which an age can be told: the owner of the tables may write any, infinity included';
 
 create or replace function push.health_of_server() returns table (item text, value text, state text, hint text)
 language sql stable as $$

@@ -28,7 +28,7 @@ union all values
     'push.hold_invalidation, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, '
     'push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
     'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
-    'push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user'),
+    'push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user, push.finite'),
   ('push_keys', 'select on push.keys, push.apps'),
   ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
   ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
