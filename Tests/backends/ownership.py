@@ -32,8 +32,10 @@ def main(server):
         db.execute("select push.register_app('default', 60), push.register_lane('default', 'fcm')")
         check("the database is Turkish", db.execute("select lower('I') = 'i'").fetchone()[0], not has_icu)
         for word in ("PREVIEW", "SNIPPET"):
-            with refused(f"the text of a message is refused there as well: {word}", "22023", f"payload.{word}: a message's text does not travel"):
-                db.execute("select push.enqueue_call(%s, '[]', 'default', kind => 'message')", (Jsonb({"chatId": "c", "from": "x", word: "t"}),))
+            message = Jsonb({"chatId": "c", "from": "x", word: "t"})
+            with refused(f"the text of a message is refused there as well: {word}", "22023",
+                         f"payload.{word}: a message's text does not travel"):
+                db.execute("select push.enqueue_call(%s, '[]', 'default', kind => 'message')", (message,))
         for call in ("rings", "ended"):
             db.execute("select push.enqueue_call(%s, %s, 'default')", (Jsonb({"callId": call, "from": "x"}), Jsonb(RECIPIENTS)))
         db.execute("select push.end_call('ended', 'busy')")

@@ -337,9 +337,10 @@ def of_settings():
         for setting in settings:
             admin.execute(f"alter role {login} set {setting} = off")
         with connect(autocommit=True) as db:
-            check("a login with other settings enqueues", db.execute("select deliveries from push.enqueue_call(%s, %s)", (
-                Jsonb({"callId": "set", "from": "x", "note": "x" * 1000}),
-                Jsonb([{"userId": "u", "fcmToken": "role-token-0123456789"}, {"userId": "v", "webPushSubscription": browser}]))).fetchone(), (1,))
+            call = Jsonb({"callId": "set", "from": "x", "note": "x" * 1000})
+            phones = Jsonb([{"userId": "u", "fcmToken": "role-token-0123456789"}, {"userId": "v", "webPushSubscription": browser}])
+            check("a login with other settings enqueues",
+                  db.execute("select deliveries from push.enqueue_call(%s, %s)", (call, phones)).fetchone(), (1,))
             check("and answers", db.execute("select push.answer_call('set', 'u')").fetchone(), (True,))
         admin.execute(f"alter role {login} reset all")
 
