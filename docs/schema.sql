@@ -1694,7 +1694,7 @@ $$;
 COMMENT ON FUNCTION push.device_fault(p_user_id text, p_app text, p_provider text, p_token text, p_environment text, p_platform text, p_locale text, p_is_served boolean) IS 'the fault of a row of push.devices; null: none. p_is_served: whether a gateway has served the app';
 
 CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $_$
@@ -1703,7 +1703,7 @@ declare
     push.channel_token('webpush', p_device), (select d.token from push.devices d
       where d.id = case when p_device ~ '^[0-9]{1,18}$' then p_device::bigint end and d.app = p_app));
 begin
-  if v_token is null and p_device is not null then
+  if v_token is null then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'device: must be a token of the phone, or the id that it has in push.devices',
       hint = 'Leave it out if the phone is not known.', schema = 'push', table = 'outbox', column = 'answered_device';

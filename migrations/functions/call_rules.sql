@@ -152,13 +152,13 @@ $$;
 comment on function push.find_call is 'the number of a call in the apps that the caller may act for';
 
 create or replace function push.device_token(p_app text, p_device text) returns text
-language plpgsql stable set search_path = push, pg_temp as $$
+language plpgsql stable strict set search_path = push, pg_temp as $$
 declare
   v_token text := coalesce(push.channel_token('apns', p_device), push.channel_token('expo', p_device), push.channel_token('fcm', p_device),
     push.channel_token('webpush', p_device), (select d.token from push.devices d
       where d.id = case when p_device ~ '^[0-9]{1,18}$' then p_device::bigint end and d.app = p_app));
 begin
-  if v_token is null and p_device is not null then
+  if v_token is null then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'device: must be a token of the phone, or the id that it has in push.devices',
       hint = 'Leave it out if the phone is not known.', schema = 'push', table = 'outbox', column = 'answered_device';
