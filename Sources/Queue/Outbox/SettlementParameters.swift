@@ -22,7 +22,7 @@ extension PostgresParameters {
     append(int16s: ordered) { Int16(clamping: $0.status) }
     append(texts: ordered) { $0.reason?.utf8 }
     append(texts: ordered) { $0.providerMessageID?.utf8 }
-    append(texts: ordered) { Optional($0.delivery.callID) }
+    append([] as [String?])  // p_call_id, which only gateways of release 0.1.0 use
     append(timestamps: ordered) { $0.sentAt.flatMap(clock.microseconds(at:)) }
     append(timestamps: ordered) { $0.answeredAt.flatMap(clock.microseconds(at:)) }
     append(texts: ordered) { $0.failures.json(clock) }

@@ -1,5 +1,7 @@
 // The parameters of one statement in Postgres' binary format, in one buffer.
 
+internal import Runtime
+
 /// A prepared statement. It is sent to a connection once and then executed by name.
 public struct PostgresStatement: Sendable {
   let name: String
@@ -180,11 +182,5 @@ public struct PostgresParameters: Sendable {
       bytes.appendBigEndian(Int32(1))
       for element in elements { write(element, &bytes) }
     }
-  }
-}
-
-extension [UInt8] {
-  fileprivate mutating func appendBigEndian<Integer: FixedWidthInteger>(_ value: Integer) {
-    unsafe Swift.withUnsafeBytes(of: value.bigEndian) { unsafe append(contentsOf: $0) }
   }
 }

@@ -59,7 +59,7 @@ extension [UInt8] {
   mutating func appendFrameHead(length: Int, _ type: UInt8, flags: UInt8 = 0, stream: Int32 = 0) {
     let stream = UInt64(UInt32(bitPattern: stream))
     let word = UInt64(length) << 40 | UInt64(type) << 32 | UInt64(flags) << 24 | stream >> 8
-    unsafe Swift.withUnsafeBytes(of: word.bigEndian) { unsafe append(contentsOf: $0) }
+    appendBigEndian(word)
     append(UInt8(truncatingIfNeeded: stream))
   }
 
@@ -68,11 +68,6 @@ extension [UInt8] {
     self[place] = UInt8(truncatingIfNeeded: length >> 16)
     self[place + 1] = UInt8(truncatingIfNeeded: length >> 8)
     self[place + 2] = UInt8(truncatingIfNeeded: length)
-  }
-
-  /// Appends a whole number of the wire, most significant byte first.
-  mutating func appendBigEndian(_ value: some FixedWidthInteger) {
-    unsafe Swift.withUnsafeBytes(of: value.bigEndian) { unsafe append(contentsOf: $0) }
   }
 
   mutating func appendReset(_ stream: Int32, _ code: HTTP2ErrorCode) {
