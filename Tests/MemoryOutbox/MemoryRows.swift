@@ -127,7 +127,7 @@ public struct MemoryDelivery: Sendable {
   func avoids(_ gateway: Int32, _ allowance: LaneAllowance?, at now: DatabaseTime) -> Bool {
     let isLast = allowance?.isLast ?? false
     guard !handedOnBy.isEmpty || isLast else { return false }
-    if !handedOnBy.isEmpty, allowance?.takesOnlyNew ?? false { return true }
+    if !handedOnBy.isEmpty, attempt > 0, allowance?.takesOnlyNew ?? false { return true }
     let from = handedOnBy.isEmpty || handedOnBy.contains(gateway) ? dueAt : min(handedOnAt, dueAt)
     let place = (handedOnBy.firstIndex(of: gateway) ?? 0) + 1
     return from > now - (isLast ? MemoryOutbox.Limits.othersFirst * Int64(place) : 0)

@@ -139,6 +139,8 @@ update push.delivery set state = 0, owner = null, due_at = clock_timestamp() + i
   handed_on_by = case n when 1 then array[:g2] end where outbox_id = :left;
 select test.equal('where it wants new ones, it does not claim what was handed on', pg_temp.claim_last(:g1, 9, -:fcm), 1::bigint);
 select test.equal('which one', pg_temp.owed('left'), '0:claimed@3 1:waiting@1');
+update push.delivery set attempt = 0, due_at = clock_timestamp() where outbox_id = :left and n = 1;
+select test.equal('unless it was handed on without a try', pg_temp.claim_last(:g1, 9, -:fcm), 1::bigint);
 delete from push.delivery where outbox_id = :left;
 
 -- Forget.

@@ -22,7 +22,7 @@
 create or replace function push.is_offered(p_row push.delivery, p_gateway int, p_last smallint[]) returns boolean
 language plpgsql stable as $$
 begin
-  return p_row.handed_on_by is null and p_row.lane <> all (p_last) or (p_row.handed_on_by is null or -p_row.lane <> all (p_last))
+  return p_row.handed_on_by is null and p_row.lane <> all (p_last) or (p_row.handed_on_by is null or p_row.attempt = 0 or -p_row.lane <> all (p_last))
     and case when p_gateway <> all (p_row.handed_on_by) then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end <= statement_timestamp()
       - interval '100 ms' * case when p_row.lane = any (p_last) then coalesce(array_position(p_row.handed_on_by, p_gateway), 1) else 0 end;
 end
@@ -197,7 +197,7 @@ comment on function push.claim is
   'the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes '
   'together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose '
   'deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these; p_last: lanes '
-  'that are sick here: only what others have left for 100 ms; a negative number: nothing that was handed on. '
+  'that are sick here: only what others have left for 100 ms; a negative number: nothing that was tried and handed on. '
   'Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to '
   'the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each '
   'call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), '
