@@ -13,7 +13,7 @@ struct ReusedIDsTests {
     for number in 1...Self.calls { try await gateway.enqueue("\(prefix)-\(number)") }
   }
 
-  /// Deletes all calls, enqueues others under the same ids, and checks that each of their phones rings once.
+  /// Deletes all calls, enqueues others under the same ids, and checks that each of their phones rings.
   private func expectToRingAgain(_ gateway: GatewayHarness) async throws {
     let simulators = [gateway.simulators.apnsProduction, gateway.simulators.fcm, gateway.simulators.expo]
     let ids = "select string_agg(id::text, ' ' order by id) from push.outbox"
