@@ -195,7 +195,8 @@ public actor Dispatcher {
     case .send(let lane, let requests):
       for request in requests { request.permit = permit }
       lanes[lane].provider.sendOnLoop(requests)
-    case .withdraw(let lane, let tags): lanes[lane].provider.withdrawOnLoop(tags)
+    case .withdraw(let lane, let tags, let areOverdue):
+      lanes[lane].provider.withdrawOnLoop(tags, areOverdue: areOverdue)
     case .permit(let until): permit.until = until
     case .tell(let lane, let news): lanes[lane].board.post(news, from: machine.settings.number)
     case .log(let level, let message, let metadata): logger.log(level: level, message, metadata: metadata)

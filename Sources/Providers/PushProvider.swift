@@ -5,7 +5,8 @@ public import Runtime
 
 /// One push to one device, complete except for the provider's own envelope. A class, because it has several buffers and is passed
 /// on several times.
-// @unchecked: the creator may change it until it is passed to a provider. After that it is not changed.
+// @unchecked: the creator may change it until it is passed to a provider. After that only the provider changes `leftAt` and `batch`, on
+// the loop that both share.
 public final class PushRequest: @unchecked Sendable {
   /// The caller's number for the request; returned in the `PushResult`. Unique among requests in flight.
   public let tag: UInt64
@@ -35,6 +36,10 @@ public final class PushRequest: @unchecked Sendable {
   public var avoidedConnection: Int?
   /// Whether the push was sent before, by whomever. First tries come first.
   public var isRepeat = false
+  /// When its provider wrote it last; nil while it waits. What was not written shows nothing of the provider.
+  public var leftAt: Instant?
+  /// The number of the request that carries it together with others; nil if it goes alone. What such a request shows is shown once.
+  public var batch: Int?
 
   public init(
     tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: ArraySlice<UInt8>,
@@ -112,6 +117,8 @@ public protocol PushProvider: Actor {
   /// Withdraws the given requests that have not been sent. Each ends as `refused` with the reason `Withdrawn`. Those that have been sent
   /// are not sent again, whatever is answered.
   func withdraw(_ tags: Set<UInt64>)
+  /// Withdraws the given requests, because they have waited too long for their answers.
+  func giveUp(on tags: Set<UInt64>)
   /// Ends the wait before the next connection, because the credentials of the proxy have changed.
   func retryConnections()
   /// The request that would be sent for a push; nil if this provider cannot tell. Sends nothing. The token appears in it, so callers that
@@ -127,11 +134,17 @@ public protocol PushProvider: Actor {
 extension PushProvider {
   public func preview(_ request: PushRequest) -> PushPreview? { nil }
 
+  public func giveUp(on tags: Set<UInt64>) { withdraw(tags) }
+
   /// Its condition. Must be called on its loop.
   public nonisolated var conditionOnLoop: ProviderCondition { assumeIsolated { $0.condition } }
 
   /// Takes back requests that have not been sent. May be called from any loop.
-  public nonisolated func withdrawOnLoop(_ tags: Set<UInt64>) { onLoop { $0.withdraw(tags) } }
+  ///
+  /// - Parameter areOverdue: because they have waited too long for their answers.
+  public nonisolated func withdrawOnLoop(_ tags: Set<UInt64>, areOverdue: Bool) {
+    onLoop { if areOverdue { $0.giveUp(on: tags) } else { $0.withdraw(tags) } }
+  }
 
   /// Hands over a batch. May be called from any loop.
   public nonisolated func sendOnLoop(_ batch: [PushRequest]) { onLoop { $0.send(batch) } }

@@ -51,8 +51,9 @@ public struct LaneCircuit: Sendable {
     case working
     /// The provider is in trouble, or did not answer.
     case failing
-    /// A connection was lost with the request on it. A lost connection counts once, however many requests it carried.
-    case lost(connection: Int)
+    /// The same, together with others that count once with it: the number of a connection that was lost, or of a request that carried
+    /// several pushes.
+    case failingTogether(Int)
     /// The provider does not accept our credentials or configuration.
     case unauthorized
   }
@@ -67,9 +68,9 @@ public struct LaneCircuit: Sendable {
   private var workedAt = Instant(nanoseconds: .min)
   /// When the circuit became half-open last.
   private var halfOpenAt = Instant(nanoseconds: .min)
-  /// The latest connections whose loss was counted.
-  private var lostConnections: [Int] = []
-  private static let lostConnectionsMax = 8
+  /// The latest connections and requests that were counted.
+  private var groups: [Int] = []
+  private static let groupsMax = 8
   private static let failuresMax = 64
 
   public init(limits: Limits = Limits()) {
@@ -99,10 +100,10 @@ public struct LaneCircuit: Sendable {
     _ answer: Answer, about token: ArraySlice<UInt8>? = nil, unansweredSince: Instant? = nil, _ now: Instant
   ) -> Change? {
     if let unansweredSince, unansweredSince < max(workedAt, halfOpenAt) { return nil }
-    if case .lost(let connection) = answer {
-      guard !lostConnections.contains(connection) else { return nil }
-      lostConnections.append(connection)
-      if lostConnections.count > Self.lostConnectionsMax { lostConnections.removeFirst() }
+    if case .failingTogether(let group) = answer {
+      guard !groups.contains(group) else { return nil }
+      groups.append(group)
+      if groups.count > Self.groupsMax { groups.removeFirst() }
     }
     if answer == .working {
       // An answer to a request from before the opening counts, too: the provider works.
@@ -112,10 +113,7 @@ public struct LaneCircuit: Sendable {
       return change
     }
     let hadFailed = failures.contains { $0.token == token }
-    failures.removeAll { $0.at + limits.memory <= now || $0.token == token }
-    // A copy, because the token is a part of a larger buffer.
-    failures.append((Array(token ?? [])[...], now, unansweredSince != nil))
-    if failures.count > Self.failuresMax { failures.removeFirst() }
+    note(token ?? [], isSilence: unansweredSince != nil, now)
     switch state {
     case .open: return nil
     case .halfOpen:
@@ -142,8 +140,7 @@ public struct LaneCircuit: Sendable {
 
   /// Pushes of the account were refused elsewhere in this process. The circuit is open until then, at least.
   public mutating func open(until: Instant, _ now: Instant) {
-    failures.append(([], now, false))
-    if failures.count > Self.failuresMax { failures.removeFirst() }
+    note([], isSilence: false, now)
     if case .open(let current) = state, current >= until { return }
     state = .open(until: until)
   }
@@ -151,6 +148,13 @@ public struct LaneCircuit: Sendable {
   /// How long the circuit stays open from now on, at least; zero if it is not open.
   public func wait(_ now: Instant) -> Nanoseconds {
     if case .open(let until) = state { max(.zero, until - now) } else { .zero }
+  }
+
+  private mutating func note(_ token: ArraySlice<UInt8>, isSilence: Bool, _ now: Instant) {
+    failures.removeAll { $0.at + limits.memory <= now || $0.token == token }
+    // A copy, because the token is a part of a larger buffer.
+    failures.append((Array(token)[...], now, isSilence))
+    if failures.count > Self.failuresMax { failures.removeFirst() }
   }
 
   private mutating func open(for time: Nanoseconds, _ now: Instant) -> Change {

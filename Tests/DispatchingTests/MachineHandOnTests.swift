@@ -106,6 +106,25 @@ import Testing
     #expect(parked.map(\.attempts) == [0] && parked.first?.failures.isEmpty == true)
   }
 
+  /// Rings to different phones that get no answer are one failure, or several, or show nothing.
+  @Test(
+    "what was not written shows nothing, and what shared a request counts once",
+    arguments: [(false, false, true, false), (true, true, true, true), (true, false, false, true)])
+  func evidence(areWritten: Bool, areShared: Bool, isWell: Bool, isDoubtful: Bool) throws {
+    var rig = try MachineRig.open()
+    try rig.bring((1...20).map { rig.delivery($0) })
+    for request in rig.sends() {
+      if !areWritten { request.leftAt = nil }
+      if areShared { request.batch = 7 }
+    }
+    rig.live(.milliseconds(1_210))
+    #expect(Self.handedOn(&rig).count == 20, "nobody waits for credit")
+    let isLaneWell = rig.machine.scheduler.isWell(MachineRig.lane)
+    #expect(isLaneWell == isWell)
+    let allowance = rig.machine.scheduler.allowances(rig.now).first
+    #expect(allowance?.isLast == isDoubtful)
+  }
+
   @Test("missed calls wait for their answer")
   func visible() throws {
     var rig = try MachineRig.open()

@@ -131,11 +131,14 @@ struct MachineRig {
   mutating func forgets() -> [Int32] { take { if case .forget(let number) = $0 { number } else { nil } } }
   mutating func beats() -> [Bool] { take { if case .beat(let mayReap) = $0 { mayReap } else { nil } } }
   mutating func registers() -> Int { take { if case .register = $0 { true } else { nil } }.count }
+  /// Their provider writes them at once.
   mutating func sends() -> [PushRequest] {
-    take { if case .send(_, let requests) = $0 { requests } else { nil } }.flatMap(\.self)
+    let requests = take { if case .send(_, let requests) = $0 { requests } else { nil } }.flatMap(\.self)
+    for request in requests { request.leftAt = now }
+    return requests
   }
   mutating func withdrawals() -> Set<UInt64> {
-    Set(take { if case .withdraw(_, let tags) = $0 { tags } else { nil } }.flatMap(\.self))
+    Set(take { if case .withdraw(_, let tags, _) = $0 { tags } else { nil } }.flatMap(\.self))
   }
   mutating func lookUps() -> [[Int64]] { take { if case .lookUpEnded(let calls) = $0 { calls.sorted() } else { nil } } }
   mutating func syncCount() -> Int { take { if case .sync = $0 { true } else { nil } }.count }

@@ -55,7 +55,7 @@ import Testing
       try await calls
       _ = try await gateway.simulators.expo.waitForAccepted(102)
       try await gateway.settled()
-      #expect(try await gateway.outcomes() == "apns delivered 101,expo delivered 102,fcm delivered 101")
+      try await gateway.expectOutcomes("apns delivered 101,expo delivered 102,fcm delivered 101")
       // A busy machine may answer so late that a connection is doubted and replaced.
       let exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
       let replaced = Int(exposition.sum("push_gateway_connections_replaced_total", ["provider": "apns"]))

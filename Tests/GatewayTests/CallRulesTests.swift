@@ -182,7 +182,7 @@ struct CallRulesTests {
     try await GatewayHarness.with(simulators: configuration) { gateway in
       try await gateway.enqueue("call-8")
       try await gateway.settled()
-      #expect(try await gateway.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
+      try await gateway.expectOutcomes("apns delivered 1,expo delivered 1,fcm delivered 1")
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
     }
   }
@@ -199,7 +199,7 @@ struct CallRulesTests {
         try await gateway.database.execute(GatewayHarness.bulk(500))
         try await gateway.settled()
       }
-      #expect(try await gateway.outcomes() == "apns delivered 500,expo delivered 500,fcm delivered 500")
+      try await gateway.expectOutcomes("apns delivered 500,expo delivered 500,fcm delivered 500")
       let counts = await gateway.pushesByToken()
       #expect(counts.count == 1500)
       #expect(try await gateway.unrecordedPushes() == [:])

@@ -161,7 +161,8 @@ import Testing
     try await with { place in
       await place.simulators.setFaults(
         FaultPlan([FaultRule(provider: .oauth, fault: Fault(.answer(status: 503, reason: "unavailable", body: nil)))]))
-      let lines = try await place.lines(limit: .seconds(2)) {
+      // It waits for all of this time: long enough for an answer on a busy machine.
+      let lines = try await place.lines(limit: .seconds(20)) {
         // Nothing listens there.
         $0.apps[0].apns?.sandboxURL = GatewayConfiguration.ProviderURL(host: "127.0.0.1", port: 1)
         $0.apps[0].expo?.url = GatewayConfiguration.ProviderURL(host: "127.0.0.1", port: 1)

@@ -19,7 +19,7 @@ struct EndToEndTests {
       let fcm = try #require(try await gateway.simulators.fcm.waitForAccepted(1).first)
       let expo = try #require(try await gateway.simulators.expo.waitForAccepted(1).first)
       try await gateway.settled()
-      #expect(try await gateway.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
+      try await gateway.expectOutcomes("apns delivered 1,expo delivered 1,fcm delivered 1")
       #expect(voip.topic == "com.example.app.voip")
       #expect(voip.kind == "voip")
       #expect(fcm.token == "cQ7mZl2pR0uX:APA91bHexample-token")
@@ -46,7 +46,7 @@ struct EndToEndTests {
     try await GatewayHarness.with(patience: .seconds(60)) { gateway in
       try await gateway.database.execute(GatewayHarness.bulk(1000))
       try await gateway.settled()
-      #expect(try await gateway.outcomes() == "apns delivered 1000,expo delivered 1000,fcm delivered 1000")
+      try await gateway.expectOutcomes("apns delivered 1000,expo delivered 1000,fcm delivered 1000")
       let counts = await gateway.pushesByToken()
       #expect(counts.count == 3000)
       #expect(try await gateway.unrecordedPushes() == [:])
@@ -120,7 +120,7 @@ struct EndToEndTests {
         commit;
         """)
       try await gateway.settled()
-      #expect(try await gateway.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
+      try await gateway.expectOutcomes("apns delivered 1,expo delivered 1,fcm delivered 1")
     }
   }
 
@@ -161,7 +161,7 @@ struct EndToEndTests {
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       _ = try await gateway.simulators.expo.waitForAccepted(1)
       try await gateway.database.wait(for: "select count(*) from push.delivery_history", toBe: "2")
-      #expect(try await gateway.outcomes() == "expo delivered 1,fcm delivered 1")
+      try await gateway.expectOutcomes("expo delivered 1,fcm delivered 1")
       #expect(try await gateway.database.value("select count(*) from push.deliveries where provider = 'apns'") == "1")
     }
   }

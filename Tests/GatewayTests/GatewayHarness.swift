@@ -204,6 +204,18 @@ struct GatewayHarness {
       """)
   }
 
+  /// Expects these outcomes. Otherwise the others are shown, with their reasons.
+  func expectOutcomes(_ expected: String, sourceLocation: SourceLocation = #_sourceLocation) async throws {
+    let outcomes = try await outcomes()
+    guard outcomes != expected else { return }
+    let others = try await database.value(
+      """
+      select coalesce(string_agg(concat_ws(' ', call_id, provider, outcome, attempts, reason, failures), '; '), '')
+      from push.delivery_history where outcome <> 'delivered'
+      """)
+    Issue.record("\(outcomes), not \(expected): \(others)", sourceLocation: sourceLocation)
+  }
+
   /// The example call of the Porteiro backend: a resident on each provider.
   static let residents = """
     [{"userId": "ios", "voipPushToken": "\(String(repeating: "ab", count: 32))", "platform": "ios", "notificationEnabled": true},

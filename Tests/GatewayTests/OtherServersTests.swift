@@ -74,7 +74,7 @@ struct OtherServersTests {
       #expect(
         try await api.send("POST", Self.notify, request.json, key: "").body
           == #"{"rejected":["fault-UNREGISTERED-0123456789"]}"#)
-      #expect(try await gateway.outcomes() == "fcm dead 1")
+      try await gateway.expectOutcomes("fcm dead 1")
       request = HomeserverRequest { $0.pushKey = "fault-UNAVAILABLE-0123456789" }
       #expect(try await api.send("POST", Self.notify, request.json, key: "").body == #"{"rejected":[]}"#)
       request.type = "m.room.message"
@@ -118,7 +118,7 @@ struct OtherServersTests {
         try await api.send("POST", "/api/push", request("intercom_call_end"), key: "").body.contains(#""logs":[]"#))
       #expect(try await gateway.simulators.fcm.waitForAccepted(2)[1].text.contains("call_cancelled"))
       try await gateway.settled()
-      #expect(try await gateway.outcomes() == "apns delivered 1,fcm delivered 2")
+      try await gateway.expectOutcomes("apns delivered 1,fcm delivered 2")
     }
   }
 

@@ -43,7 +43,7 @@ import Testing
       try await Self.enqueue("first", "porteiro", harness)
       try await Self.enqueue("second", "other", harness)
       try await harness.settled()
-      #expect(try await harness.outcomes() == "apns delivered 2,expo delivered 2,fcm delivered 2")
+      try await harness.expectOutcomes("apns delivered 2,expo delivered 2,fcm delivered 2")
       let endpoints = harness.simulators.endpoints
       let urls = [endpoints.apnsProduction, endpoints.fcm, endpoints.expo]
       for (name, relay) in [("first", first), ("second", second)] {
@@ -72,7 +72,7 @@ import Testing
     } _: { harness in
       try await Self.enqueue("call", "porteiro", harness)
       try await harness.settled()
-      #expect(try await harness.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
+      try await harness.expectOutcomes("apns delivered 1,expo delivered 1,fcm delivered 1")
       try await eventually("every connection is a tunnel") {
         await Self.connections(harness.simulators) == open.targets.count
       }

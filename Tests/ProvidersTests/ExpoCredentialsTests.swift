@@ -23,7 +23,7 @@ private struct StoppedWall: GatewayClock {
       server = try HTTP2TestServer(handler: handler)
       var configuration = ExpoConfiguration(
         url: "https://localhost:\(server.port)", accessToken: "old", caFile: TestCertificates.shared.caFile)
-      (configuration.requestTimeout, configuration.sharedAnswerTimeout) = (.seconds(60), .seconds(60))
+      (configuration.requestTimeout, configuration.answerTimeout) = (.seconds(60), .seconds(60))
       configuration.connections.waitLong()
       provider = ExpoProvider(
         configuration: configuration,

@@ -99,7 +99,7 @@ final class ProviderReports: Sendable {
       var configuration = ExpoConfiguration(
         url: "https://localhost:\(server.port)/", accessToken: accessToken, caFile: server.caFile)
       // Unless a test is about a limit, none ends because the server is slow.
-      configuration.sharedAnswerTimeout = .seconds(60)
+      configuration.answerTimeout = .seconds(60)
       configuration.requestTimeout = .seconds(60)
       configuration.connections.waitLong()
       change(&configuration)
@@ -193,27 +193,35 @@ final class ProviderReports: Sendable {
     let now = SystemClock().now()
     let batch = (1...3).map { request($0, "mixed-\($0)") }
     let flight = ExpoFlight(batch, accessToken: nil, startedAt: now, lateAnswerTimeout: .seconds(5))
-    #expect(flight.leave())
+    #expect(flight.leave(now))
     #expect(flight.withdraw([2, 9], now).isEmpty)
     #expect(flight.unanswered.map(\.tag) == [1, 2, 3])
     #expect(flight.refuseWithdrawn(now).map(\.tag) == [2])
     #expect(flight.unanswered.map(\.tag) == [1, 3])
     // libcurl must not write it again on another connection.
-    #expect(!flight.leave())
+    #expect(!flight.leave(now))
   }
 
-  @Test func `after a while without an answer a request is doubted, but a lone message still waits for it`() {
+  @Test func `a request is doubted after a while, or when an owner gives up, and its answer still counts`() {
     let now = SystemClock().now()
     let batch = (1...2).map { request($0, "mixed-\($0)", in: .seconds(30)) }
-    for count in 1...2 {
-      let flight = ExpoFlight(
-        Array(batch.prefix(count)), accessToken: nil, startedAt: now, doubtedAt: now + .seconds(2),
-        lateAnswerTimeout: .seconds(5))
-      #expect(flight.earliestDeadline == now + .seconds(2) && !flight.isDoubted)
-      #expect(flight.expire(at: now + .seconds(2)).count == (count == 1 ? 0 : 2))
-      #expect(flight.isDoubted)
-      #expect(flight.earliestDeadline == (count == 1 ? batch[0].deadline + .seconds(5) : nil))
+    func flight() -> ExpoFlight {
+      ExpoFlight(
+        batch, accessToken: nil, startedAt: now, doubtedAt: now + .seconds(2), lateAnswerTimeout: .seconds(5))
     }
+    let silent = flight()
+    #expect(silent.earliestDeadline == now + .seconds(2) && !silent.isDoubted)
+    #expect(silent.expire(at: now + .seconds(2)).isEmpty)
+    #expect(silent.isDoubted)
+    #expect(silent.earliestDeadline == batch[0].deadline + .seconds(5))
+    let abandoned = flight()
+    #expect(!abandoned.giveUp(on: [1]), "it was not written")
+    #expect(abandoned.leave(now))
+    #expect(batch.allSatisfy { $0.leftAt == now })
+    #expect(!abandoned.giveUp(on: [9]) && !abandoned.isDoubted)
+    #expect(abandoned.giveUp(on: [1]) && abandoned.isDoubted)
+    #expect(!abandoned.giveUp(on: [2]), "it is doubted once")
+    #expect(abandoned.unanswered.count == 2)
   }
 
   @Test func `messages of several projects are sent again, in one request for each project`() async throws {
@@ -311,40 +319,47 @@ final class ProviderReports: Sendable {
 
   @Test func `a token at which requests hang takes no others with it`() async throws {
     let fixture = try Fixture(loop: .paced("expo-test")) {
-      $0.sharedAnswerTimeout = .seconds(5)
+      $0.answerTimeout = .seconds(5)
       $0.connections.newConnectionTimeout = .seconds(60)
       $0.connections.firstByteTimeout = .seconds(60)
     }
     await fixture.start()
-    // The calls of one turn share a request. Those that fail are sent again, as the dispatcher does.
-    var (tag, losses) = (0, [Int: Int]())
-    func ring(_ tokens: [String]) async throws {
-      let calls = tokens.map { request(tag + tokens.firstIndex(of: $0)!, $0, in: .seconds(120)) }
-      tag += tokens.count
+    // The calls of one turn share a request. Their owner gives up on those that hang, and sends them again.
+    var tag = 0
+    func ring(_ tokens: [String]) async throws -> Int {
+      let calls = tokens.map { token in
+        tag += 1
+        return request(tag, token, in: .seconds(120))
+      }
       let good = calls.filter { !$0.token.starts(with: "hang".utf8) }
       await fixture.provider.send(calls)
-      let ids = Set(good.map(\.tag))
-      try await eventually("the good ones are answered") {
-        fixture.reports.results.count { ids.contains($0.tag) } == ids.count
+      try await eventually("the good ones are written") { await fixture.provider.areWritten(good) }
+      let hanging = await fixture.provider.batches(calls.filter { $0.token.starts(with: "hang".utf8) })
+      let lost = await zip(good, fixture.provider.batches(good)).filter { $1 != nil && hanging.contains($1) }.map(\.0)
+      let answered = Set(good.map(\.tag)).subtracting(lost.map(\.tag))
+      try await eventually("the others are answered") {
+        fixture.reports.results.count { answered.contains($0.tag) } == answered.count
       }
-      let lost = good.filter { call in
-        fixture.reports.results.contains { $0.tag == call.tag && $0.outcome == .unknown(reason: "TimedOut") }
+      guard !lost.isEmpty else { return 0 }
+      await fixture.provider.giveUp(on: Set(calls.map(\.tag)))
+      let again = calls.map { call in
+        request(1_000 + Int(call.tag), String(decoding: call.token, as: UTF8.self), in: .seconds(120))
       }
-      guard !lost.isEmpty else { return }
-      losses[losses.count] = lost.count
-      let again = lost.map { request(tag + Int($0.tag), String(decoding: $0.token, as: UTF8.self), in: .seconds(120)) }
-      tag += 1_000
+      for request in again { request.isRepeat = true }
       await fixture.provider.send(again)
-      let againIDs = Set(again.map(\.tag))
-      try await eventually("they are answered alone") {
-        fixture.reports.results.count { againIDs.contains($0.tag) } == againIDs.count
+      let tags = Set(lost.map { 1_000 + $0.tag })
+      try await eventually("they are answered") {
+        fixture.reports.results.count { tags.contains($0.tag) } == tags.count
       }
-      for result in fixture.reports.results where againIDs.contains(result.tag) {
+      for result in fixture.reports.results where tags.contains(result.tag) {
         #expect(messageID(result).dropFirst().first == "1", "alone in its request")
       }
+      await fixture.provider.giveUp(on: Set(again.map(\.tag)))
+      return lost.count
     }
-    for round in 0..<10 { try await ring(["token-\(round)a", "hang-1", "token-\(round)b"]) }
-    #expect(losses == [0: 2], "only those of its first request had to wait")
+    var losses: [Int] = []
+    for round in 0..<10 { losses.append(try await ring(["token-\(round)a", "hang-1", "token-\(round)b"])) }
+    #expect(losses == [2] + Array(repeating: 0, count: 9), "only those of its first request had to wait")
     await fixture.stop(within: .milliseconds(100))
   }
 
@@ -400,4 +415,9 @@ final class ProviderReports: Sendable {
       _ = try ExpoConfiguration.readAccessToken(file: file + "x")
     }
   }
+}
+
+extension ExpoProvider {
+  fileprivate func areWritten(_ requests: [PushRequest]) -> Bool { requests.allSatisfy { $0.leftAt != nil } }
+  fileprivate func batches(_ requests: [PushRequest]) -> [Int?] { requests.map(\.batch) }
 }

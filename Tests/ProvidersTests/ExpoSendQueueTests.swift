@@ -31,7 +31,7 @@ private let start = Instant(nanoseconds: 0)
     #expect(tags(queue.next(start)) == [1])
     _ = queue.append([Self.request(2), Self.request(3)], start)
     #expect(tags(queue.next(start)) == [2, 3])
-    for tag in 4...250 { queue.append([Self.request(tag)], start) }
+    for tag in 4...250 { _ = queue.append([Self.request(tag)], start) }
     #expect(queue.next(start) == nil)
     #expect(queue.requestsUnderWay == 2)
     let some = [Self.request(1), Self.request(2)]
@@ -130,8 +130,12 @@ private let start = Instant(nanoseconds: 0)
           while let batch = queue.next(start) {
             #expect(!batch.isEmpty && batch.count <= messagesMax)
             underWay.append(batch)
-            #expect(underWay.count <= requestsMax)
+            #expect(underWay.count <= queue.placesMax)
           }
+        case 3 where Bool.random(using: &random):
+          guard let batch = underWay.randomElement(using: &random) else { continue }
+          let now = Instant(nanoseconds: Int64(step))
+          queue.didFail(batch, sentAt: Instant(nanoseconds: Int64(step - 3)), isUnderWay: true, now)
         case 3:
           guard let batch = underWay.popLast() else { continue }
           queue.finish(batch)
@@ -141,6 +145,7 @@ private let start = Instant(nanoseconds: 0)
           case 1: queue.append(halvesOf: batch)
           case 2:
             queue.didFail(batch, sentAt: Instant(nanoseconds: Int64(step - 3)), now)
+            for request in batch { request.isRepeat = true }
             out += queue.append(batch, now).map { Int($0.tag) }
           default:
             queue.didTake(batch, now)

@@ -21,20 +21,39 @@ import Testing
     tags.map { ExpoSendQueueTests.request($0, deadline: 3600) }
   }
 
-  @Test func `the messages of a failed request travel in smaller ones: a hundred, eight, one`() {
+  /// Messages that were sent before.
+  private func makeRepeats(_ tags: some Sequence<Int>) -> [PushRequest] {
+    let requests = make(tags)
+    for request in requests { request.isRepeat = true }
+    return requests
+  }
+
+  @Test func `repeats travel in about two dozen requests of their own, and the fewer they are, the more alone`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 100)
-    _ = queue.append(make(1...20), at(0))
-    var batches = requests(of: &queue, at(0))
-    #expect(batches.map(\.count) == [20])
-    for sizes in [[8, 8, 4], Array(repeating: 1, count: 20)] {
-      for batch in batches {
-        queue.finish(batch)
-        queue.didFail(batch, sentAt: at(0), at(1))
-      }
-      _ = queue.append(batches.flatMap { $0 }, at(2))
-      batches = requests(of: &queue, at(2))
-      #expect(batches.map(\.count) == sizes)
-    }
+    _ = queue.append(makeRepeats(1...60) + make(100...110), at(0))
+    let batches = requests(of: &queue, at(0))
+    #expect(batches.map(\.count).max() == 11)
+    #expect(batches.filter { $0[0].tag < 100 }.allSatisfy { $0.count <= 2 && $0.allSatisfy(\.isRepeat) })
+    #expect(tags(batches).last == Array(100...110), "first tries are not divided")
+    _ = queue.append(makeRepeats(1...12), at(1))
+    #expect(requests(of: &queue, at(1)).allSatisfy { $0.count == 1 })
+  }
+
+  @Test func `a request that hangs takes no place, from first tries or repeats`() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 2)
+    _ = queue.append(makeRepeats(1...5), at(0))
+    let first = requests(of: &queue, at(0))
+    #expect(tags(first) == [[1], [2]])
+    _ = queue.append(make(10...11), at(0))
+    #expect(tags(requests(of: &queue, at(0))) == [[10, 11]], "repeats keep no first try from its place")
+    for batch in first { queue.didFail(batch, sentAt: at(0), isUnderWay: true, at(2)) }
+    #expect(tags(requests(of: &queue, at(2))) == [[3], [4]])
+    _ = queue.append(make([12]), at(2))
+    #expect(tags(requests(of: &queue, at(2))) == [[12]])
+    _ = queue.append(make([13]), at(2))
+    #expect(requests(of: &queue, at(2)).isEmpty, "there are as many as there may ever be")
+    for batch in first { queue.finish(batch) }
+    #expect(tags(requests(of: &queue, at(3))) == [])
   }
 
   @Test func `a token that fails alone although others work is sent last, alone, and one request at a time`() {
@@ -43,7 +62,7 @@ import Testing
     _ = queue.append(pair, at(0))
     for batch in requests(of: &queue, at(0)) { queue.finish(batch) }
     queue.didFail(pair, sentAt: at(0), at(2))
-    _ = queue.append(pair, at(2))
+    _ = queue.append(makeRepeats(1...2), at(2))
     for batch in requests(of: &queue, at(2)) {
       #expect(batch.count == 1)
       queue.finish(batch)
@@ -68,7 +87,7 @@ import Testing
     #expect(!queue.isSuspect(bad))
   }
 
-  @Test func `suspects take at most half of the places, those with the fewest strikes first`() {
+  @Test func `suspects have half as many requests, those with the fewest strikes first`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
     for strike in 1...3 {
       for tag in strike...5 {
@@ -87,7 +106,7 @@ import Testing
   @Test func `an outage makes no suspects, and the first request that works ends it for all`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 100)
     for round in 0..<4 {
-      _ = queue.append(make(1...30), at(Int64(round)))
+      _ = queue.append(round == 0 ? make(1...30) : makeRepeats(1...30), at(Int64(round)))
       for batch in requests(of: &queue, at(Int64(round))) {
         queue.finish(batch)
         queue.didFail(batch, sentAt: at(Int64(round)), at(Int64(round)))

@@ -31,8 +31,8 @@ struct LaneCircuitTests {
   @Test("a lost connection with a hundred requests counts as one failure")
   func lostConnections() {
     var circuit = LaneCircuit()
-    for number in 0..<100 { #expect(circuit.didHear(.lost(connection: 7), about: token(number), at(0)) == nil) }
-    #expect(circuit.didHear(.lost(connection: 8), about: token(100), at(0)) != nil)
+    for number in 0..<100 { #expect(circuit.didHear(.failingTogether(7), about: token(number), at(0)) == nil) }
+    #expect(circuit.didHear(.failingTogether(8), about: token(100), at(0)) != nil)
   }
 
   @Test("failures of a single token do not open it, whatever the reason")
@@ -41,7 +41,7 @@ struct LaneCircuitTests {
     for connection in 0..<50 {
       #expect(circuit.didHear(.failing, about: token(1), at(0)) == nil)
       #expect(circuit.didHear(.unauthorized, about: token(1), at(0)) == nil)
-      #expect(circuit.didHear(.lost(connection: connection), about: token(1), at(0)) == nil)
+      #expect(circuit.didHear(.failingTogether(connection), about: token(1), at(0)) == nil)
     }
     #expect(circuit.didHear(.failing, about: token(2), at(0)) != nil)
   }

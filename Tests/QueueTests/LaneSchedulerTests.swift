@@ -171,7 +171,7 @@ struct LaneSchedulerTests {
     let busy = LaneCondition(
       lane: 1, window: 100, capacity: 10, inFlight: 3, circuit: .closed, wait: .milliseconds(2_000), perSecond: 6)
     #expect(scheduler.conditions(at(500)) == [busy])
-    for _ in 1...2 { _ = scheduler.didHear(.unauthorized, from: 1, at(600)) }
+    for token: UInt8 in 1...2 { _ = scheduler.didHear(.unauthorized, about: [token], from: 1, at(600)) }
     let open = scheduler.conditions(at(1_000))[0]
     #expect(open.circuit.word == "open" && open.perSecond == 0 && open.wait == .milliseconds(1_500))
   }

@@ -48,6 +48,8 @@ class Row:
     """What the token begins with that is called beside them, every `bad_every` seconds; it may ring or not."""
     bad_every: float = 3.0
     bad_tokens: int = 1
+    together: int = 0
+    """In how many transactions each such token is called together with a good one, before the lone calls."""
     has_ill_replica: bool = False
     """A second replica sends APNs' pushes to another listener: rules for the environment sandbox are its path."""
     once: dict[str, object] | None = None
@@ -108,6 +110,9 @@ ROWS = (
     Row("one Expo token at which requests hang", "30 of 65 lost",
         [{"provider": "expo", "token_prefix": "ExponentPushToken[bad", "action": "hang"}], provider="expo", calls=65, head="good",
         bad_head="bad", bad_every=1),
+    Row("six Expo tokens at which requests hang, called with six good ones", "6 lost, 13 late of 37",
+        [{"provider": "expo", "token_prefix": "ExponentPushToken[bad", "action": "hang"}], provider="expo", calls=25, head="good",
+        bad_head="bad", bad_every=30, bad_tokens=6, together=2),
     Row("one bare 429 of FCM", "15 of 15 lost", [
         {"provider": "fcm", "token_prefix": "bad", "status": 429, "count": 1,
          "body": '{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}'},
@@ -224,7 +229,8 @@ class Trial:
               round(max(extract(epoch from rang_at - since))::numeric, 1) from call
             """, str(away[0]) if away else None, str(away[1]) if away else None, str(row.late if not row.slow else row.slow + 1)))[0]
         self.lost, self.late = int(lost or 0), int(late or 0)
-        return f"{lost} lost, {late} late of {row.calls}; slowest {worst} s"
+        count = row.calls + row.together * row.bad_tokens
+        return f"{lost} lost, {late} late of {count}; slowest {worst} s"
 
     lost = 0
     late = 0
@@ -246,6 +252,15 @@ class Trial:
         if self.row.bad_head is None:
             return
         number = 0
+        for time_ in range(self.row.together):
+            connection = await Connection.open(self.server.port, self.database)
+            await connection.query("begin")
+            for token in range(self.row.bad_tokens):
+                name = f"{time_}-{token}"
+                await self._enqueue(f"bad-with-{name}", self.row.bad_head, token, connection)
+                await self._enqueue(f"lone-with-{name}", self.row.head, 1000 + token, connection)
+            await connection.query("commit")
+            connection.close()
         while time.monotonic() < begun + self.row.calls * self.row.every:
             await self._enqueue(f"bad-{number}", self.row.bad_head, number % self.row.bad_tokens)
             number += 1
@@ -260,13 +275,14 @@ class Trial:
     def _token(self, head: str, number: int) -> str:
         return TOKENS[self.row.provider].format(head=head, number=number, rest=64 - len(head))
 
-    async def _enqueue(self, call: str, head: str, number: int) -> None:
-        connection = await Connection.open(self.server.port, self.database)
+    async def _enqueue(self, call: str, head: str, number: int, within: Connection | None = None) -> None:
+        connection = within or await Connection.open(self.server.port, self.database)
         token = self._token(head, number)
         payload = json.dumps({"callId": call, "from": "doorman"})
         recipients = json.dumps([{"userId": call, MEMBERS[self.row.provider]: token}])
         await connection.query("select push.enqueue_call($1::jsonb, $2::jsonb, $3, $4::int)", payload, recipients, APP, str(RING_SECONDS))
-        connection.close()
+        if within is None:
+            connection.close()
 
 
 async def test(rows: Sequence[Row], binary: pathlib.Path, directory: pathlib.Path, at_once: int) -> bool:

@@ -46,8 +46,8 @@ public enum DispatcherAction: Sendable {
 
   /// Hands requests to the provider of a lane, by its index. Each comes back as one result.
   case send(lane: Int, [PushRequest])
-  /// Takes back the requests among these that have not been sent.
-  case withdraw(lane: Int, Set<UInt64>)
+  /// Takes back the requests among these that have not been sent. `areOverdue`: because they have waited too long for their answers.
+  case withdraw(lane: Int, Set<UInt64>, areOverdue: Bool)
   /// Allows providers to write this dispatcher's requests to their connections until this instant.
   case permit(until: Instant)
   /// Tells the other dispatchers of a lane's account, if there are any.

@@ -48,7 +48,7 @@ extension DispatcherMachine {
       }
       outgoing[entry.lane].append(request)
       if entry.turn == .awaited { setTurn(.none, of: entry) }
-      entry.didSend(now)
+      entry.didSend(request)
       rescues[entry.lane].didSend()
       suspects[entry.lane].didSend()
     case .failure(let failure):
@@ -147,7 +147,7 @@ extension DispatcherMachine {
         }
       }
     }
-    withdraw(unanswered)
+    withdraw(unanswered, areOverdue: true)
   }
 
   private mutating func watch(_ entry: HeldDelivery, for time: Nanoseconds, _ now: Instant) {
@@ -155,18 +155,20 @@ extension DispatcherMachine {
     retries.insert(entry.slot, at: now + time)
   }
 
-  /// Hands on a ring that has waited long enough. Returns whether it did: while the lane is well, only few of those that were sent.
+  /// Hands on a ring that has waited long enough. Returns whether it did: while the lane is well, only few of those that were written. What
+  /// was written with others goes alone next.
   private mutating func rescue(_ entry: HeldDelivery, _ now: Instant) -> Bool {
     guard entry.isSent else {
       handOn(entry, reason: entry.reason ?? Self.noAnswer, isCounted: entry.isNextCounted, now)
       return true
     }
+    let (leftAt, batch) = (entry.request?.leftAt, entry.request?.batch)
     let silence = PushResult(
-      tag: tag(of: entry), outcome: .unknown(reason: Self.noAnswer), sentAt: entry.inFlightSince, answeredAt: now)
-    apply(silence, of: entry.delivery.token, toLane: entry.lane, now)
+      tag: tag(of: entry), outcome: .unknown(reason: Self.noAnswer), sentAt: leftAt, answeredAt: now)
+    if leftAt != nil { apply(silence, of: entry.delivery.token, in: batch, toLane: entry.lane, now) }
     // A token that alone gets no answers does not use up the credit of others.
-    let isOwn = suspects[entry.lane].failures(of: entry.delivery.token, now).areItsOwn
-    guard isOwn || !scheduler.isWell(entry.delivery.lane) || rescues[entry.lane].spend(now) else {
+    let isFree = leftAt == nil || batch != nil || suspects[entry.lane].failures(of: entry.delivery.token, now).areItsOwn
+    guard isFree || !scheduler.isWell(entry.delivery.lane) || rescues[entry.lane].spend(now) else {
       watch(entry, for: Rescue.interval, now)
       return false
     }
@@ -198,15 +200,16 @@ extension DispatcherMachine {
     guard let entry = held[RequestTag.slot(of: result.tag)], entry.isInFlight else {
       preconditionFailure("a provider answered a request twice")
     }
-    entry.inFlightSince = nil
+    let batch = entry.request?.batch
+    entry.request = nil
     counters.lanes[entry.lane].note(result, of: entry.delivery, isFirst: entry.isUntried)
     entry.note(result)
     noteTraffic(result, entry, now)
-    guard case .sent(let known) = entry.stage else { return handleLate(result, entry, now) }
+    guard case .sent(let known) = entry.stage else { return handleLate(result, entry, in: batch, now) }
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
     var said = result
     said.outcome = outcome
-    apply(said, of: entry.delivery.token, toLane: entry.lane, now)
+    apply(said, of: entry.delivery.token, in: batch, toLane: entry.lane, now)
     guard known != .lost else { return drop(entry) }
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
@@ -239,7 +242,7 @@ extension DispatcherMachine {
 
   /// A result of a ring that was handed on, or that has ended by another answer. It says something about the lane. If the ring was
   /// accepted, or the token is dead, that ends it; if another gateway has it by now, only an acceptance does (`push.settle`).
-  private mutating func handleLate(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
+  private mutating func handleLate(_ result: PushResult, _ entry: HeldDelivery, in batch: Int?, _ now: Instant) {
     scheduler.didComeBack(entry.delivery.lane)
     scheduler.didFinish(entry.delivery.lane)
     // Its next try asks the other environment.
@@ -248,7 +251,7 @@ extension DispatcherMachine {
       said.outcome = .rejected(reason: Self.badDeviceToken)
       suspects[entry.lane].note(entry.environment.other, isProven: false, of: entry.delivery.token, now)
     }
-    apply(said, of: entry.delivery.token, toLane: entry.lane, now)
+    apply(said, of: entry.delivery.token, in: batch, toLane: entry.lane, now)
     if result.sentAt == nil { entry.takeAttemptBack() }
     switch said.outcome {
     case .accepted where result.answeredAt <= entry.delivery.deadline: endLate(entry, .delivered, nil, result, now)
@@ -339,7 +342,11 @@ extension DispatcherMachine {
   }
 
   /// Applies what a result says about the token and about the lane.
-  mutating func apply(_ result: PushResult, of token: ArraySlice<UInt8>, toLane index: Int, _ now: Instant) {
+  ///
+  /// - Parameter batch: `PushRequest.batch`.
+  mutating func apply(
+    _ result: PushResult, of token: ArraySlice<UInt8>, in batch: Int? = nil, toLane index: Int, _ now: Instant
+  ) {
     let (id, outcome) = (lanes[index].id, result.outcome)
     let answer: LaneCircuit.Answer
     switch outcome {
@@ -360,9 +367,9 @@ extension DispatcherMachine {
         scheduler.throttle(id, until: now + pause)
         actions.append(.tell(lane: index, .throttled(until: now + pause)))
       }
-    case .unknown(PushOutcome.connectionLostReason):
-      answer = result.connection.map { .lost(connection: $0) } ?? .failing
-    case .unknown, .unavailable: answer = .failing
+    case .unknown, .unavailable:
+      let isLost = outcome == .unknown(reason: PushOutcome.connectionLostReason)
+      answer = (batch ?? (isLost ? result.connection : nil)).map { .failingTogether($0) } ?? .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .deferred, .expired: return  // the request did not reach the provider
     }
@@ -458,14 +465,16 @@ extension DispatcherMachine {
   }
 
   /// Takes back from the providers the requests among these that have not been sent.
-  mutating func withdraw(_ entries: [HeldDelivery]) {
+  mutating func withdraw(_ entries: [HeldDelivery], areOverdue: Bool = false) {
     guard !entries.isEmpty else { return }
     // Requests of this turn must reach the provider before they can be taken back.
     renewPermit()
     sendOutgoing()
     var tags: [Int: Set<UInt64>] = [:]
     for entry in entries { tags[entry.lane, default: []].insert(tag(of: entry)) }
-    for (lane, tags) in tags.sorted(by: { $0.key < $1.key }) { actions.append(.withdraw(lane: lane, tags)) }
+    for (lane, tags) in tags.sorted(by: { $0.key < $1.key }) {
+      actions.append(.withdraw(lane: lane, tags, areOverdue: areOverdue))
+    }
   }
 
   /// These calls ring. Sends the invites that waited for the look-up. A hint that came meanwhile causes one more look-up and no

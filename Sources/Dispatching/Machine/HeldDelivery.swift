@@ -86,8 +86,8 @@ final class HeldDelivery {
   /// Whether it is sent only when its claim is on the server's disk: people must see it at most once.
   var needsDisk = false
   var turn = Turn.none
-  /// When it was handed to its provider; nil if its provider does not have it.
-  var inFlightSince: Instant?
+  /// What its provider has; nil if it has nothing.
+  var request: PushRequest?
   /// When it is handed on to other gateways, if it has no answer by then; nil for what is not a ring.
   var rescueAt: Instant?
 
@@ -126,7 +126,7 @@ final class HeldDelivery {
   /// Whether it makes a phone ring, or stop. It may be sent twice.
   var isRing: Bool { delivery.kind == .invite || delivery.kind == .cancel }
 
-  var isInFlight: Bool { inFlightSince != nil }
+  var isInFlight: Bool { request != nil }
 
   /// Whether no request of it was sent, under this lease or an earlier one.
   var isUntried: Bool { sentAt == nil && failures.isEmpty && delivery.attempt <= 1 }
@@ -182,10 +182,10 @@ final class HeldDelivery {
   }
 
   /// It was handed to its provider.
-  func didSend(_ now: Instant) {
+  func didSend(_ request: PushRequest) {
     if isNextCounted { attempts += 1 }
     isNextCounted = false
-    inFlightSince = now
+    self.request = request
     stage = .sent(.open)
   }
 

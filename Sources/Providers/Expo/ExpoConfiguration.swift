@@ -18,8 +18,8 @@ public struct ExpoConfiguration: Sendable {
   public var receiptsMax = 1_000
   public var requestTimeout = Nanoseconds.seconds(10)
   /// After this time without an answer, at least, one of a request's messages is suspected to make it hang; if Expo's recent answers took
-  /// longer than half of this, twice their time. The invites of several no longer wait for the answer then, and are sent in smaller requests.
-  public var sharedAnswerTimeout = Nanoseconds.seconds(2)
+  /// longer than half of this, twice their time. It is suspected earlier if the owner of a message gives up on it.
+  public var answerTimeout = Nanoseconds.seconds(2)
   /// How long a message waits in the outbox whose token is a suspect (`ExpoSuspects`) and has a request already.
   public var suspectWait = Nanoseconds.seconds(5)
   /// How long after a message's deadline its ticket is still accepted. The ticket may say that the deadline was missed.

@@ -10,8 +10,8 @@ final class ExpoFlight {
   let startedAt: Instant
   /// The access token of the request.
   let accessToken: String?
-  /// When one of its messages is suspected to make it hang. The invites of several no longer wait for the answer then; one alone does.
-  private let doubtedAt: Instant
+  /// When one of its messages is suspected to make it hang.
+  private var doubtedAt: Instant
   private(set) var isDoubted = false
   var timer: EventLoop.Timer?
   private let lateAnswerTimeout: Nanoseconds
@@ -43,8 +43,7 @@ final class ExpoFlight {
   }
 
   private func timesOut(_ request: PushRequest) -> Instant {
-    let latest = request.deadline + lateAnswerTimeout
-    return batch.count > 1 && request.kind == .invite ? min(latest, doubtedAt) : latest
+    request.deadline + lateAnswerTimeout
   }
 
   /// Results for messages that have timed out.
@@ -56,9 +55,18 @@ final class ExpoFlight {
   }
 
   /// Called just before it is written. Returns whether it may be.
-  func leave() -> Bool {
-    if withdrawn.isEmpty { hasLeft = true }
-    return withdrawn.isEmpty
+  func leave(_ now: Instant) -> Bool {
+    guard withdrawn.isEmpty else { return false }
+    hasLeft = true
+    for request in batch { request.leftAt = now }
+    return true
+  }
+
+  /// The owner of these messages waits for their answers no longer. Returns whether the request is suspected from now on.
+  func giveUp(on tags: Set<UInt64>) -> Bool {
+    guard hasLeft, !isDoubted, batch.contains(where: { tags.contains($0.tag) }) else { return false }
+    isDoubted = true
+    return true
   }
 
   /// Results for these messages, unless it has left.
@@ -93,4 +101,10 @@ final class ExpoFlight {
 
   /// The messages that have no result yet.
   var unanswered: [PushRequest] { batch.indices.filter { !isAnswered[$0] }.map { batch[$0] } }
+
+  /// The same, to be sent again.
+  func takeUnanswered() -> [PushRequest] {
+    for request in unanswered { request.leftAt = nil }
+    return unanswered
+  }
 }

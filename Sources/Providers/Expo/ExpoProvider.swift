@@ -26,6 +26,7 @@ public actor ExpoProvider: PushProvider {
 
   private var queue: ExpoSendQueue
   private var flights: [ObjectIdentifier: ExpoFlight] = [:]
+  private var requestsMade = 0
   private var queueTimer: EventLoop.Timer?
   private var gate: ConnectGate
   private var reportedCapacity = 0
@@ -59,8 +60,7 @@ public actor ExpoProvider: PushProvider {
     precondition(client == nil, "an ExpoProvider is started once")
     var connections = configuration.connections
     connections.caFile = configuration.caFile
-    // Requests that hang may have more places than they count.
-    connections.connectionsPerHostMax = 2 * configuration.requestsMax
+    connections.connectionsPerHostMax = queue.placesMax
     connections.totalTimeout = configuration.requestTimeout
     connections.responseSizeMax = configuration.answerBytesMax
     client = CurlClient(loop: loop, configuration: connections)
@@ -112,6 +112,13 @@ public actor ExpoProvider: PushProvider {
   public func withdraw(_ tags: Set<UInt64>) {
     finish(queue.remove(tags), with: .refused(reason: "Withdrawn"))
     for flight in flights.values { add(flight.withdraw(tags, loop.now)) }
+  }
+
+  public func giveUp(on tags: Set<UInt64>) {
+    withdraw(tags)
+    let now = loop.now
+    for flight in flights.values where flight.giveUp(on: tags) { doubt(flight, now) }
+    awaitTurnEnd()
   }
 
   /// From now on, uses another access token, or none if nil. Pushes under way that are refused because of the old token are sent
@@ -188,9 +195,11 @@ public actor ExpoProvider: PushProvider {
 
   private func makeRequest(_ batch: [PushRequest], on client: CurlClient, now: Instant) {
     let flight = ExpoFlight(
-      batch, accessToken: accessToken, startedAt: now, doubtedAt: now + sharedAnswerTimeout,
+      batch, accessToken: accessToken, startedAt: now, doubtedAt: now + answerTimeout,
       lateAnswerTimeout: configuration.lateAnswerTimeout)
     flights[ObjectIdentifier(flight)] = flight
+    requestsMade += 1
+    for request in batch { request.batch = batch.count > 1 ? requestsMade : nil }
     unanswered.didSend(now)
     watch(flight)
     let body = ExpoRequestWriter.body(batch, now: now)
@@ -205,16 +214,16 @@ public actor ExpoProvider: PushProvider {
     }
   }
 
-  private var sharedAnswerTimeout: Nanoseconds {
+  private var answerTimeout: Nanoseconds {
     let slow = latency.allBut(oneIn: 30).map { Nanoseconds(2 * $0.count) } ?? .zero
-    return max(configuration.sharedAnswerTimeout, slow)
+    return max(configuration.answerTimeout, slow)
   }
 
   private func mayLeave(_ id: ObjectIdentifier) -> Bool {
     guard let flight = flights[id] else { return false }
     let now = loop.now
     let isPermitted = permits?.allowAll(now) != false || flight.batch.allSatisfy { $0.permit?.allows(now) ?? true }
-    return isPermitted && flight.leave()
+    return isPermitted && flight.leave(now)
   }
 
   private func watch(_ flight: ExpoFlight) {
@@ -224,12 +233,17 @@ public actor ExpoProvider: PushProvider {
         let wasDoubted = flight.isDoubted
         self.add(flight.expire(at: now))
         if !wasDoubted, flight.isDoubted {
-          self.queue.didFail(flight.batch, sentAt: flight.startedAt, isUnderWay: true, now)
+          self.doubt(flight, now)
           self.makeRequests()
         }
         self.watch(flight)
       }
     }
+  }
+
+  /// One of the messages of a request may make it hang.
+  private func doubt(_ flight: ExpoFlight, _ now: Instant) {
+    queue.didFail(flight.batch, sentAt: flight.startedAt, isUnderWay: true, now)
   }
 
   private func land(_ flight: ExpoFlight, with result: Result<CurlResponse, CurlFailure>) {
@@ -263,7 +277,7 @@ public actor ExpoProvider: PushProvider {
     }
     func toSendAgain() -> [PushRequest] {
       add(flight.refuseWithdrawn(now))
-      return flight.unanswered
+      return flight.takeUnanswered()
     }
     switch answer {
     case .tickets(let outcomes):

@@ -7,62 +7,67 @@
 // ends, with single messages at the latest, whatever Expo answers.
 //
 // A request may also fail without a refusal: it hangs, or Expo fails at it. One of its messages may be the cause, but nobody knows
-// which. `ExpoSuspects` remembers its tokens: their next requests are smaller. Who travels alone has one request at a time. A token
-// whose requests fail although others work is sent last, and such requests, and those that hang alone, never take more than half of the
-// places. More messages to it are not taken while it has one.
+// which. So repeats do not travel with first tries, and divide themselves among two dozen requests. They have places of their own, and what
+// hangs has no place any more. A token whose request fails although it was alone is remembered (`ExpoSuspects`), and has one request at a
+// time. One whose requests fail although others work is sent last, and beside few requests that hang. More messages to it are not taken
+// while it has one.
 
-internal import Runtime
+public import Runtime
 
 /// The waiting messages, and the batches into which they are divided.
-struct ExpoSendQueue {
+public struct ExpoSendQueue {
   let messagesMax: Int
   let requestsMax: Int
   /// The current maximum number of messages in a request. Less than `messagesMax` after Expo refused a request as too long.
   private(set) var messagesAtOnce: Int
   private var waiting: [PushRequest] = []
-  /// Parts of refused requests, and messages of failed ones. They are sent first.
+  /// Messages that were sent before, by whichever replica.
+  private var repeats: [PushRequest] = []
+  /// Parts of refused requests. They are sent first.
   private var parts: [[PushRequest]] = []
   /// Messages that travel alone.
   private var alone: [PushRequest] = []
   private var suspects = ExpoSuspects()
-  /// The tokens of the requests of `alone` that are under way, and whether they are suspects.
-  private var aloneUnderWay: [ArraySlice<UInt8>: Bool] = [:]
+  /// The tokens of the requests of `alone` that are under way.
+  private var aloneUnderWay: Set<ArraySlice<UInt8>> = []
+  /// The requests under way of messages that were sent before, by their first tags.
+  private var again: Set<UInt64> = []
+  /// The requests under way that hang, or that are those of suspects, by their first tags.
+  private var slow: Set<UInt64> = []
+  /// Among how many requests repeats are divided, about. Nobody waits for more than one that hangs, and for a short line of others.
+  private static let repeatParts = 24
   private(set) var requestsUnderWay = 0
 
-  init(messagesMax: Int, requestsMax: Int) {
+  /// - Parameters:
+  ///   - messagesMax: maximum number of messages in a request.
+  ///   - requestsMax: maximum number of requests of first tries under way; of repeats as many more.
+  public init(messagesMax: Int, requestsMax: Int) {
     self.messagesMax = messagesMax
     self.requestsMax = requestsMax
     messagesAtOnce = messagesMax
   }
 
-  var isEmpty: Bool { waiting.isEmpty && parts.isEmpty && alone.isEmpty }
+  public var isEmpty: Bool { count == 0 }
+  /// Number of waiting messages.
+  public var count: Int { waiting.count + repeats.count + alone.count + parts.reduce(0) { $0 + $1.count } }
 
   /// When the first waiting message expires; nil when none waits.
   var earliestDeadline: Instant? {
-    [waiting.lazy.map(\.deadline).min(), parts.joined().lazy.map(\.deadline).min(), alone.lazy.map(\.deadline).min()]
-      .compactMap(\.self).min()
+    ([waiting, repeats, alone] + parts).compactMap { $0.lazy.map(\.deadline).min() }.min()
   }
 
   /// Returns those that are not taken, because their tokens are suspects that have a request already.
-  mutating func append(_ requests: [PushRequest], _ now: Instant) -> [PushRequest] {
-    guard suspects.isRemembering(now) else {
-      waiting.append(contentsOf: requests)
-      return []
-    }
-    var few: [PushRequest] = []
+  public mutating func append(_ requests: [PushRequest], _ now: Instant) -> [PushRequest] {
+    let isRemembering = suspects.isRemembering(now)
     var busy: [PushRequest] = []
     for request in requests {
-      switch suspects.treatment(of: request.token) {
+      switch isRemembering ? suspects.treatment(of: request.token) : .any {
+      case .any where request.isRepeat: repeats.append(request)
       case .any: waiting.append(request)
-      case .few: few.append(request)
-      case .last where aloneUnderWay[request.token] != nil || alone.contains { $0.token == request.token }:
+      case .last where aloneUnderWay.contains(request.token) || alone.contains { $0.token == request.token }:
         busy.append(request)
       case .alone, .last: alone.append(request)
       }
-    }
-    while !few.isEmpty {
-      parts.append(Array(few.prefix(ExpoSuspects.few)))
-      few.removeFirst(Swift.min(ExpoSuspects.few, few.count))
     }
     return busy
   }
@@ -96,7 +101,7 @@ struct ExpoSendQueue {
   }
 
   /// Expo took a request. If it had the current maximum of messages, the maximum grows by one.
-  mutating func didTake(_ batch: [PushRequest], _ now: Instant) {
+  public mutating func didTake(_ batch: [PushRequest], _ now: Instant) {
     if batch.count >= messagesAtOnce { messagesAtOnce = Swift.min(messagesMax, messagesAtOnce + 1) }
     suspects.didWork(batch.lazy.map(\.token), now)
   }
@@ -104,58 +109,74 @@ struct ExpoSendQueue {
   /// A request hung, or Expo failed at it.
   ///
   /// - Parameter isUnderWay: whether it still waits for an answer.
-  mutating func didFail(_ batch: [PushRequest], sentAt: Instant, isUnderWay: Bool = false, _ now: Instant) {
+  public mutating func didFail(_ batch: [PushRequest], sentAt: Instant, isUnderWay: Bool = false, _ now: Instant) {
     suspects.didFail(batch.map(\.token), sentAt: sentAt, now)
-    if isUnderWay, batch.count == 1 { aloneUnderWay[batch[0].token] = true }
+    if isUnderWay { slow.insert(batch[0].tag) }
   }
 
   /// Whether this is the request of a suspect: its failure says nothing about others.
-  func isSuspect(_ batch: [PushRequest]) -> Bool {
+  public func isSuspect(_ batch: [PushRequest]) -> Bool {
     batch.count == 1 && suspects.treatment(of: batch[0].token) == .last
   }
 
   /// The messages of the next request; nil if none may be made now.
-  mutating func next(_ now: Instant) -> [PushRequest]? {
-    guard requestsUnderWay - max(0, suspectsUnderWay - suspectsMax) < requestsMax else { return nil }
-    let batch = parts.popLast() ?? nextAlone(isSuspect: false) ?? nextWaiting() ?? nextAlone(isSuspect: true)
-    guard let batch else { return nil }
-    requestsUnderWay += 1
+  public mutating func next(_ now: Instant) -> [PushRequest]? {
+    guard requestsUnderWay < placesMax else { return nil }
+    var batch: [PushRequest]?
+    if requestsUnderWay - again.union(slow).count < requestsMax {
+      batch = parts.popLast() ?? Self.take(messagesAtOnce, of: &waiting)
+    }
+    if batch == nil, again.subtracting(slow).count < requestsMax { batch = nextRepeat() }
+    batch = batch ?? nextAlone(isSuspect: true)
+    if batch != nil { requestsUnderWay += 1 }
     return batch
   }
 
-  private var suspectsMax: Int { max(1, requestsMax / 2) }
-  private var suspectsUnderWay: Int { aloneUnderWay.values.count { $0 } }
+  /// Maximum number of requests under way: of first tries, of repeats, and of those that hang, which count no more.
+  public var placesMax: Int { 3 * requestsMax }
 
-  private mutating func nextWaiting() -> [PushRequest]? {
-    guard !waiting.isEmpty else { return nil }
-    let batch = Array(waiting.prefix(messagesAtOnce))
-    waiting.removeFirst(batch.count)
+  private var half: Int { max(1, requestsMax / 2) }
+
+  private mutating func nextRepeat() -> [PushRequest]? {
+    let count = min(messagesAtOnce, max(1, repeats.count / Self.repeatParts))
+    let batch = nextAlone(isSuspect: false) ?? Self.take(count, of: &repeats)
+    if let batch { again.insert(batch[0].tag) }
+    return batch
+  }
+
+  private static func take(_ count: Int, of messages: inout [PushRequest]) -> [PushRequest]? {
+    guard !messages.isEmpty else { return nil }
+    let batch = Array(messages.prefix(count))
+    messages.removeFirst(batch.count)
     return batch
   }
 
   private mutating func nextAlone(isSuspect: Bool) -> [PushRequest]? {
-    if isSuspect, suspectsUnderWay >= suspectsMax { return nil }
+    if isSuspect, slow.count >= half { return nil }
     var choice: (index: Int, strikes: Int)?
-    for (index, request) in alone.enumerated() where aloneUnderWay[request.token] == nil {
+    for (index, request) in alone.enumerated() where !aloneUnderWay.contains(request.token) {
       let strikes = suspects.strikes(of: request.token)
       guard (strikes > 0) == isSuspect, choice.map({ strikes < $0.strikes }) ?? true else { continue }
       choice = (index, strikes)
     }
     guard let choice else { return nil }
     let request = alone.remove(at: choice.index)
-    aloneUnderWay[request.token] = isSuspect
+    aloneUnderWay.insert(request.token)
+    if isSuspect { slow.insert(request.tag) }
     return [request]
   }
 
   /// Called when a request returned by `next` has ended.
-  mutating func finish(_ batch: [PushRequest]) {
+  public mutating func finish(_ batch: [PushRequest]) {
     precondition(requestsUnderWay > 0, "more requests were finished than started")
     requestsUnderWay -= 1
-    if batch.count == 1 { aloneUnderWay[batch[0].token] = nil }
+    if batch.count == 1 { aloneUnderWay.remove(batch[0].token) }
+    again.remove(batch[0].tag)
+    slow.remove(batch[0].tag)
   }
 
   /// Removes and returns the waiting messages whose deadline has passed.
-  mutating func removeExpired(at now: Instant) -> [PushRequest] {
+  public mutating func removeExpired(at now: Instant) -> [PushRequest] {
     guard let earliest = earliestDeadline, earliest <= now else { return [] }
     return remove { $0.deadline <= now }
   }
@@ -166,14 +187,15 @@ struct ExpoSendQueue {
   }
 
   /// Removes and returns the waiting messages with these tags.
-  mutating func remove(_ tags: Set<UInt64>) -> [PushRequest] { remove { tags.contains($0.tag) } }
+  public mutating func remove(_ tags: Set<UInt64>) -> [PushRequest] { remove { tags.contains($0.tag) } }
 
   /// Removes and returns all waiting messages.
   mutating func removeAll() -> [PushRequest] { remove { _ in true } }
 
   private mutating func remove(_ isRemoved: (PushRequest) -> Bool) -> [PushRequest] {
-    let removed = (waiting + alone).filter(isRemoved) + parts.joined().filter(isRemoved)
+    let removed = (waiting + repeats + alone).filter(isRemoved) + parts.joined().filter(isRemoved)
     waiting.removeAll(where: isRemoved)
+    repeats.removeAll(where: isRemoved)
     alone.removeAll(where: isRemoved)
     parts = parts.map { $0.filter { !isRemoved($0) } }.filter { !$0.isEmpty }
     return removed

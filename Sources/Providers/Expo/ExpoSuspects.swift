@@ -2,10 +2,11 @@
 //
 // | a token's last request | its next one |
 // |---|---|
-// | failed, with more than eight messages | with at most eight others that failed |
-// | failed, with at most eight messages | alone, one at a time |
-// | failed alone, although another one worked meanwhile | the same, but after all others: the token is a suspect |
-// | worked | with any others |
+// | failed alone | alone, one at a time |
+// | the same, although another one worked meanwhile | the same, but after all others: the token is a suspect |
+// | worked, or failed with others | with any others |
+//
+// What failed with others needs no memory: it is sent again as a repeat, by whichever replica (`ExpoSendQueue`).
 //
 // During an outage everything fails, and no token is the cause: nothing works meanwhile, so there are no suspects. When several
 // requests in a row have failed, the first one that works shows that it was an outage, and the smaller requests end.
@@ -14,10 +15,8 @@ internal import Runtime
 
 /// Remembers tokens beyond the delivery: the next call to a suspect takes no others with it, either.
 struct ExpoSuspects {
-  enum Treatment { case any, few, alone, last }
+  enum Treatment { case any, alone, last }
 
-  /// Maximum number of messages in the next request after a large one has failed.
-  static let few = 8
   /// How long a token is remembered after its last failure.
   static let memory = Nanoseconds.seconds(600)
   /// Maximum number of tokens remembered. The oldest is forgotten for a new one.
@@ -26,7 +25,6 @@ struct ExpoSuspects {
   static let outageMin = 3
 
   private struct Mark {
-    var isAlone: Bool
     /// How often it failed although others worked.
     var strikes = 0
     var failedAt: Instant
@@ -44,28 +42,25 @@ struct ExpoSuspects {
 
   func treatment(of token: ArraySlice<UInt8>) -> Treatment {
     guard let mark = marks[token] else { return .any }
-    return mark.strikes > 0 ? .last : mark.isAlone ? .alone : .few
+    return mark.strikes > 0 ? .last : .alone
   }
 
   func strikes(of token: ArraySlice<UInt8>) -> Int { marks[token]?.strikes ?? 0 }
 
   mutating func didFail(_ tokens: [ArraySlice<UInt8>], sentAt: Instant, _ now: Instant) {
     failuresInARow += 1
-    let hasOtherWorked = workedAt >= sentAt
-    for token in tokens {
-      var mark = marks[token] ?? Mark(isAlone: false, failedAt: now)
-      mark.isAlone = tokens.count <= Self.few
-      // Only who was alone is the cause for certain.
-      if hasOtherWorked, tokens.count == 1 { mark.strikes += 1 }
-      mark.failedAt = now
-      if marks[token] == nil, marks.count >= Self.tokensMax,
-        let oldest = marks.min(by: { $0.value.failedAt < $1.value.failedAt })
-      {
-        marks[oldest.key] = nil
-      }
-      // A copy, so that the message of the slice is released.
-      marks[ArraySlice(Array(token))] = mark
+    // Only who was alone is the cause for certain.
+    guard tokens.count == 1, let token = tokens.first else { return }
+    var mark = marks[token] ?? Mark(failedAt: now)
+    if workedAt >= sentAt { mark.strikes += 1 }
+    mark.failedAt = now
+    if marks[token] == nil, marks.count >= Self.tokensMax,
+      let oldest = marks.min(by: { $0.value.failedAt < $1.value.failedAt })
+    {
+      marks[oldest.key] = nil
     }
+    // A copy, so that the message of the slice is released.
+    marks[ArraySlice(Array(token))] = mark
   }
 
   mutating func didWork(_ tokens: some Sequence<ArraySlice<UInt8>>, _ now: Instant) {

@@ -10,6 +10,7 @@ extension HTTP2Sender {
     if isFirst { flight.dispatchedAt = now }
     unanswered.didSend(now)
     guard flight.hedges == nil else { return noteHedge(flight) }
+    flight.request.leftAt = now
     if isFirst { hedging?.didSend() }
     guard flight.request.kind == .invite, !flight.isHedged, isFirst || flight.candidate != nil else { return }
     flight.candidate = hedging?.watch(slot, now)

@@ -302,6 +302,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private func mayResend(_ flight: PushFlight) -> Bool {
     guard !isShuttingDown, flight.resends < format.resendsMax else { return false }
     flight.resends += 1
+    flight.request.leftAt = nil
     return true
   }
 

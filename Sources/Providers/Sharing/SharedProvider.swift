@@ -158,6 +158,8 @@ public actor ProviderShare: PushProvider {
 
   public func withdraw(_ tags: Set<UInt64>) { shared.provider.assumeIsolated { $0.withdraw(tags) } }
 
+  public func giveUp(on tags: Set<UInt64>) { shared.provider.assumeIsolated { $0.giveUp(on: tags) } }
+
   public func retryConnections() { shared.provider.assumeIsolated { $0.retryConnections() } }
 
   /// The condition of the provider, which all shares have in common.

@@ -30,7 +30,7 @@ extension SoakTests {
           """)
         try await gateway.settled()
         report("goaway: \(2 * calls) pushes in \(ContinuousClock.now - began)")
-        #expect(try await gateway.outcomes() == "apns delivered \(calls),fcm delivered \(calls)")
+        try await gateway.expectOutcomes("apns delivered \(calls),fcm delivered \(calls)")
         for (name, server) in [("apns", gateway.simulators.apnsProduction), ("fcm", gateway.simulators.fcm)] {
           let accepted = await server.accepted
           let cutOffs = await server.cutOffs

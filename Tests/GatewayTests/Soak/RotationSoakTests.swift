@@ -47,7 +47,7 @@ extension SoakTests {
           \(late) with the old key after the change was complete; deliveries of more than one attempt, and with \
           failed tries: \(again); refusals: \(await gateway.refusals())
           """)
-        #expect(try await gateway.outcomes() == "apns delivered \(calls)")
+        try await gateway.expectOutcomes("apns delivered \(calls)")
         #expect(again == "0 0")
         #expect(late == 0)
         #expect(await gateway.refusals() == [:])

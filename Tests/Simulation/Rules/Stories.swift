@@ -108,7 +108,7 @@ extension DispatcherAction {
   var story: String? {
     switch self {
     case .send(let lane, let requests): "lane \(lane): send \(requests.map(\.numbers.story))"
-    case .withdraw(let lane, let tags): "lane \(lane): withdraw \(tags.count)"
+    case .withdraw(let lane, let tags, _): "lane \(lane): withdraw \(tags.count)"
     case .permit(let until): "permit until \(until.nanoseconds / 1_000_000) ms of its clock"
     case .tell(let lane, let news): "lane \(lane): tells others \(news)"
     case .log(_, let message, let metadata): "log: \(message) \(metadata)"

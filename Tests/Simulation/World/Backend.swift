@@ -67,7 +67,8 @@ final class Backend {
     let app = world.random.pick(SimulatedLane.apps) ?? "alpha"
     let isOverloaded = world.plan.isOverloaded
     let seconds = world.random.pick(isOverloaded ? [5, 10] : [2, 5, 10, 20, 30]) ?? 10
-    let most = world.random.pick(isOverloaded ? [3, 8] : [1, 1, 2, 3, 8]) ?? 1
+    let areMany = BadTokens.areMany(world.seed)
+    let most = world.random.pick(isOverloaded ? [3, 8] : areMany ? [1, 1, 1, 1, Self.users] : [1, 1, 2, 3, 8]) ?? 1
     let recipients = recipients(of: app, most)
     let callID = "call-\(calls)"
     let id = world.server.change { outbox, now in
@@ -173,6 +174,7 @@ final class Backend {
       // Some users have an iPhone, some an Android phone, some several channels.
       let ringing: [MemoryChannel?] =
         switch user % 4 {
+        case _ where BadTokens.areMany(world.seed): [channel(.expo, "expo")]
         case 0: [channel(.apns, "voip")]
         case 1: [channel(.apns, "voip"), channel(.fcm, "fcm"), channel(.expo, "expo")]
         case 2: [channel(.fcm, "fcm"), channel(.expo, "expo")]

@@ -100,7 +100,7 @@ final class Life {
     if let story = action.story { world.tell(name, story) }
     switch action {
     case .send(let lane, let requests): providers[lane].send(requests)
-    case .withdraw(let lane, let tags): providers[lane].withdraw(tags)
+    case .withdraw(let lane, let tags, let areOverdue): providers[lane].withdraw(tags, areOverdue: areOverdue)
     case .permit(let until): permit = until
     case .tell(let lane, let news): world.pass(news, ofLane: lane, from: self)
     case .log, .logOpening: break
