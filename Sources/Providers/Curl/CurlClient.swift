@@ -107,6 +107,13 @@ public final class CurlClient {
     }
   }
 
+  /// A request that began at this time has had no answer for long. Further requests go over new connections, unless these have received
+  /// something since.
+  public func didWaitInVain(since begin: Instant) {
+    guard let multi = current, multi.lastReceivedAt < begin else { return }
+    renew()
+  }
+
   /// Closes every connection. Requests under way fail with `closed`.
   public func close() {
     loop.checkIsolated()

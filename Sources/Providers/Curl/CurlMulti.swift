@@ -28,7 +28,7 @@ final class CurlMulti {
   /// Number of started transfers.
   private(set) var requestCount = 0
   /// When a part of an answer was last received over any connection.
-  private var lastReceivedAt = Instant(nanoseconds: .min)
+  private(set) var lastReceivedAt = Instant(nanoseconds: .min)
   /// When a part of an answer was last received over each connection, by `CurlTransfer.connection`. At most one entry for each
   /// request.
   private var receivedAt: [Int: Instant] = [:]

@@ -117,7 +117,10 @@ public actor ExpoProvider: PushProvider {
   public func giveUp(on tags: Set<UInt64>) {
     withdraw(tags)
     let now = loop.now
-    for flight in flights.values where flight.giveUp(on: tags) { doubt(flight, now) }
+    for flight in flights.values where flight.giveUp(on: tags) {
+      doubt(flight, now)
+      client?.didWaitInVain(since: flight.startedAt)
+    }
     awaitTurnEnd()
   }
 
