@@ -253,7 +253,7 @@ exception when others then
       + push.bury(p_places[cardinality(p_places) / 2 + 1:], p_outcome, p_reason);
   else
     ended := 0;
-    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
+    perform push.name_fault((select 'push.outbox.id ' || d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
   end if;
 end
 $$;
@@ -626,7 +626,8 @@ exception when others then
     changed := push.change_rows(p_change, p_rows[:cardinality(p_rows) / 2]) + push.change_rows(p_change, p_rows[cardinality(p_rows) / 2 + 1:]);
   else
     changed := 0;
-    perform push.name_call(case when p_change ~ 'update push.delivery' then (select d.outbox_id from push.delivery d where d.ctid = p_rows[1])
+    perform push.name_fault('push.outbox.id ' || case
+      when p_change ~ 'update push.delivery' then (select d.outbox_id from push.delivery d where d.ctid = p_rows[1])
       when p_change ~ 'update push.outbox' then (select o.id from push.outbox o where o.ctid = p_rows[1]) end, sqlstate);
   end if;
 end
@@ -1343,7 +1344,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.count_owed(p_most integer, p_past boolean) IS 'the deliveries that are owed, by lane, kind, state and owner: their number, the age of the oldest, and the first deadline. Exact for at most p_most deliveries. The lanes share p_most in equal parts, at least 20 each, and each lane has the same number again for deliveries with more than ten minutes left. Above that, count is an estimate, rounded to three digits. p_past: whether to count deliveries that are more than five seconds past their deadline';
+COMMENT ON FUNCTION push.count_owed(p_most integer, p_past boolean) IS 'the deliveries that are owed, by lane, kind, state and owner: their number, the age of the oldest, and the first deadline. Exact for p_most deliveries, which the lanes share in equal parts, at least 20 each, and as many again with more than ten minutes left. Above that, count is an estimate, rounded to three digits. p_past: whether to count deliveries that are more than five seconds past their deadline';
 
 CREATE FUNCTION push.create_api_key(app text, name text, scopes text[] DEFAULT '{enqueue,device,read}'::text[], expires_at timestamp with time zone DEFAULT (now() + '1 year'::interval), addresses cidr[] DEFAULT NULL::cidr[]) RETURNS TABLE(id integer, key text, expires timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2354,7 +2355,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed, or that there was no time for; for devices, 1 if rows outside of calls are locked. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
+COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: one that gateways have served, or that has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, owe the user a delivery, or had no time left; for devices, 1 if rows outside of calls are locked. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
 
 CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT '00:00:00'::interval, p_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2608,7 +2609,7 @@ begin
     v_erasure.waiting := '{}';
     perform push.continue_erasure(v_erasure, v_begun + interval '500 ms');
   exception when query_canceled or others then
-    raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_erasure.id, sqlstate;
+    perform push.name_fault(v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16), sqlstate, null);
   end;
   return cardinality(v_ids) > 1;
 end
@@ -2884,7 +2885,7 @@ exception when others then
       + push.free_rows(p_places[cardinality(p_places) / 2 + 1:], p_owners);
   else
     rows_found := 0;
-    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
+    perform push.name_fault((select 'push.outbox.id ' || d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
   end if;
 end
 $$;
@@ -3130,10 +3131,10 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
       'trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.'
     from push.schema_faults f
   union all
-  select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
+  select 'put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
-      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or they cannot be changed. SQLSTATE XX001 or '
-      'XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or a trigger that somebody has added.'
+      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or calls, or users to be erased, cannot be changed. '
+      'XX001 or XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or somebody''s trigger.'
     from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
   -- Calls from before a restore are left as they are.
@@ -3929,17 +3930,17 @@ $_$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring two seconds after their deadline. What follows is done by push.follow_up. Returns how many';
 
-CREATE FUNCTION push.name_call(p_call bigint, p_sqlstate text, p_pushes integer DEFAULT 1) RETURNS void
+CREATE FUNCTION push.name_fault(p_target text, p_sqlstate text, p_pushes integer DEFAULT 1) RETURNS void
     LANGUAGE sql
     SET search_path TO 'push', 'pg_temp'
     AS $$
   insert into push.audit (action, target, detail)
-  select 'put_aside', 'push.outbox.id ' || p_call, jsonb_build_object('sqlstate', p_sqlstate, 'pushes', p_pushes)
-  where p_call is not null and not exists (select from push.audit a
-    where a.action = 'put_aside' and a.at > now() - interval '1 day' and a.target = 'push.outbox.id ' || p_call)
+  select 'put_aside', p_target, jsonb_strip_nulls(jsonb_build_object('sqlstate', p_sqlstate, 'pushes', p_pushes))
+  where p_target is not null and not exists (select from push.audit a
+    where a.action = 'put_aside' and a.at > now() - interval '1 day' and a.target = p_target)
 $$;
 
-COMMENT ON FUNCTION push.name_call(p_call bigint, p_sqlstate text, p_pushes integer) IS 'names a call in push.audit and push.health, once a day, because something of it cannot be read or changed';
+COMMENT ON FUNCTION push.name_fault(p_target text, p_sqlstate text, p_pushes integer) IS 'names in push.audit and push.health, once a day, what cannot be read or changed; nothing if p_target is null';
 
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4832,7 +4833,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows, and those that somebody''s foreign key keeps, are left for the next pass';
+COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and owe nothing, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many. Stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. Locked rows, and those that a foreign key keeps, are left for the next pass';
 
 CREATE FUNCTION push.prune_others() RETURNS void
     LANGUAGE plpgsql
@@ -4978,7 +4979,7 @@ begin
       -- What passes, such as a lack of memory, is not of the call: a ring must not end by it.
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
       v_count := v_count + 1;
-      perform push.name_call(v_call.outbox_id, sqlstate, cardinality(v_call.places));
+      perform push.name_fault('push.outbox.id ' || v_call.outbox_id, sqlstate, cardinality(v_call.places));
       perform push.change_rows('delete from push.delivery where ctid = any ($1)', v_call.places)
         where push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places);
     end;
@@ -6140,20 +6141,25 @@ begin
       select t.*, r.reason from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n)
       join unnest(p_ticket, p_reason) r(ticket, reason) on r.ticket = t.ticket and r.reason is not null
     loop
-      with failed as (
-        -- The hour allows for a wrong clock of a gateway.
-        update push.history h set receipt_reason = v_gone.reason
-        where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-          and h.finished_at >= v_batch.sent_at - interval '1 hour'
-        returning h.*
-      )
-      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-      select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
-        clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
-          'userId', f.user_id, 'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo',
-          'reason', v_gone.reason)
-      from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
-      on conflict do nothing;
+      begin
+        with failed as (
+          -- The hour allows for a wrong clock of a gateway.
+          update push.history h set receipt_reason = v_gone.reason
+          where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+            and h.finished_at >= v_batch.sent_at - interval '1 hour'
+          returning h.*
+        )
+        insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+        select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id,
+          f.user_id, clock_timestamp(), jsonb_build_object('app', p_app, 'callId',
+            (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n, 'userId', f.user_id,
+            'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo', 'reason', v_gone.reason)
+        from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
+        on conflict do nothing;
+      exception when others then
+        if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+        perform push.name_fault('push.outbox.id ' || v_gone.outbox_id, sqlstate);
+      end;
     end loop;
     v_settled := v_settled + push.cut_receipts(v_batch, array(
       select i from unnest(v_batch.ticket) with ordinality t(ticket, i) where t.ticket not in (select unnest(p_ticket)) order by i));
@@ -6902,7 +6908,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval) IS 'makes this database a shard, or gives it the next map. Shards that lose slots must have it before those that gain them, and the routers come last (deploy/plproxy/shards.sh does it in this order). p_generation: number of the map; p_shards: the shard of each of the 1,024 slots; p_here: number of this shard; p_keep: for how long earlier maps are kept, at least as long as calls are. Waits until no transaction that has enqueued is open: set lock_timeout. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
+COMMENT ON FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval) IS 'makes this database a shard, or gives it the next map. Shards that lose slots must have it before those that gain them, and the routers come last (deploy/plproxy/shards.sh does it in this order). p_generation: number of the map; p_shards: the shard of each of the 1,024 slots; p_here: number of this shard; p_keep: for how long earlier maps are kept, at least as long as calls are. Waits until no transaction that has enqueued is open: set lock_timeout. Returns what was done. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.void_call(call_id text, reason text DEFAULT 'voided'::text, app text DEFAULT NULL::text) RETURNS TABLE(voided integer, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8717,7 +8723,7 @@ CREATE VIEW push.stuck AS
             ELSE 1000
         END);
 
-COMMENT ON VIEW push.stuck IS 'deliveries that should have made progress: ready for more than 5 s while the lane is not paused and its circuit not open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines. push.summary counts everything that is owed';
+COMMENT ON VIEW push.stuck IS 'deliveries that should have made progress: ready for more than 5 s while the lane is not paused and its circuit not open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines';
 
 COMMENT ON COLUMN push.stuck.outbox_id IS 'the call: push.outbox.id';
 

@@ -84,7 +84,7 @@ select test.equal('it is put aside', push.put_aside(test.lanes(), '{9,9,9}'), 1)
 select test.equal('its pushes end with a reason', (select string_agg(concat_ws(' ', outcome, reason), ', ') from push.delivery_history
   where outbox_id = :unreadable), 'dead Unreadable, dead Unreadable');
 select test.equal('the others are claimed', test.claimed(:g1, test.lanes()), 'fair-a:2 fair-c:1');
-select test.equal('health names it', (select state || ' ' || value from push.health where item = 'calls put aside'),
+select test.equal('health names it', (select state || ' ' || value from push.health where item = 'put aside'),
   format('warn push.outbox.id %s (SQLSTATE 22023)', :unreadable));
 select test.equal('nothing else is put aside', push.put_aside(test.lanes(), '{9,9,9}'), 0);
 select test.call('unwritable', 1, 'fair-a') as unwritable \gset
@@ -126,7 +126,7 @@ select format('create trigger refuse before update on push.delivery for each row
 select test.equal('a claim cannot leave out a push that cannot be claimed', pg_temp.claim_fails(:g1), 'P0001');
 select test.equal('its call is put aside, and the others are claimed', push.put_aside(test.lanes(), '{9,9,9}') || ' '
   || test.claimed(:g1, test.lanes()) || ' ' || pg_temp.states(), '1 fair-a:2 neighbour-1 1, neighbour-2 1');
-select test.equal('with its SQLSTATE', (select value from push.health where item = 'calls put aside')
+select test.equal('with its SQLSTATE', (select value from push.health where item = 'put aside')
   ~ format('push.outbox.id %s .SQLSTATE P0001.', :refused), true);
 rollback to ready;
 update push.delivery set crashes = 2, ready_lane = null where outbox_id = :refused;

@@ -237,6 +237,16 @@ select test.equal('settle_receipts', push.settle_receipts('default', '{ticket-x1
 select test.equal('twice is once', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 0::bigint);
 select test.equal('the reason of a receipt is stored with the push', (select string_agg(n || coalesce(receipt_reason, '-'), ' ' order by n)
   from push.delivery_history where call_id = 'x1'), '0- 1DeviceNotRegistered 2- 3-');
+-- Somebody's trigger refuses a row of history.
+savepoint refused;
+update push.receipt_batch set claimed = true, attempts = 1 where 'ticket-x1-0' = any (ticket);
+create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
+create trigger refuse before update on push.history for each row execute function pg_temp.refuse();
+select test.equal('a receipt whose reason cannot be stored ends, and keeps no other waiting',
+  push.settle_receipts('default', '{ticket-x1-0}', '{MessageRateExceeded}'), 1::bigint);
+select test.equal('its call is named', (select count(*) from push.audit a join push.outbox o on a.target = 'push.outbox.id ' || o.id
+  where a.action = 'put_aside' and a.detail ->> 'sqlstate' = 'P0001' and o.call_id = 'x1'), 1::bigint);
+rollback to refused;
 select test.equal('another app''s tickets are another''s', push.settle_receipts('other', '{ticket-x1-0}', '{x}') || ''
   || push.postpone_receipts('other', '{ticket-x1-0}', 1), '00');
 

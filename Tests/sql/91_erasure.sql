@@ -402,6 +402,11 @@ create function pg_temp.in_line() returns text language sql as $$
 set local client_min_messages = error;
 select pg_temp.ask('{1,2,3,4}'), pg_temp.go_on() \g /dev/null
 select test.equal('an erasure that fails is passed over', pg_temp.in_line(), 'line-1 line-3');
+create function pg_temp.health() returns text language sql as $$ select state || ' ' || value from push.health where item = 'put aside' $$;
+select test.equal('health names each by its digest', (select string_agg(x, ' ' order by x)
+    from regexp_split_to_table(regexp_replace(pg_temp.health(), '^warn ', ''), ', ') x),
+  (select string_agg(x, ' ' order by x) from unnest(array['1', '3']) u, format('erase/sha256:%s (SQLSTATE 54000)',
+    left(encode(sha256(convert_to('line-' || u, 'UTF8')), 'hex'), 16)) x));
 select pg_temp.ask('{slow,last}') \g /dev/null
 select test.equal('there are others to continue', push.run_job('erase'), true);
 select test.equal('one that takes too long goes to the end of the line', pg_temp.in_line(), 'line-last line-1 line-3 line-slow');
@@ -411,6 +416,8 @@ select test.equal('the job is not due again before a quarter of a minute', push.
 drop trigger stumble on push.devices;
 select pg_temp.go_on() \g /dev/null
 select test.equal('they are all done when nothing is wrong any more', pg_temp.in_line(), null);
+select test.equal('each was named once', (select array_agg(distinct n) from (select count(*) as n from push.audit
+  where action = 'put_aside' and target like 'erase/%' group by target) x), array[1::bigint]);
 set local client_min_messages = notice;
 
 -- Calls that ring come first, and each call of the function, and each run, looks at what it has time for, at least one.

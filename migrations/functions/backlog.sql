@@ -70,7 +70,6 @@ begin
 end
 $$;
 comment on function push.count_owed is
-  'the deliveries that are owed, by lane, kind, state and owner: their number, the age of the oldest, and the first '
-  'deadline. Exact for at most p_most deliveries. The lanes share p_most in equal parts, at least 20 each, and each lane '
-  'has the same number again for deliveries with more than ten minutes left. Above that, count is an estimate, rounded to '
-  'three digits. p_past: whether to count deliveries that are more than five seconds past their deadline';
+  'the deliveries that are owed, by lane, kind, state and owner: their number, the age of the oldest, and the first deadline. Exact for '
+  'p_most deliveries, which the lanes share in equal parts, at least 20 each, and as many again with more than ten minutes left. Above that, '
+  'count is an estimate, rounded to three digits. p_past: whether to count deliveries that are more than five seconds past their deadline';

@@ -88,7 +88,7 @@ exception when others then
       + push.bury(p_places[cardinality(p_places) / 2 + 1:], p_outcome, p_reason);
   else
     ended := 0;
-    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
+    perform push.name_fault((select 'push.outbox.id ' || d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
   end if;
 end
 $$;

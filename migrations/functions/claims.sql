@@ -239,7 +239,7 @@ begin
       -- What passes, such as a lack of memory, is not of the call: a ring must not end by it.
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
       v_count := v_count + 1;
-      perform push.name_call(v_call.outbox_id, sqlstate, cardinality(v_call.places));
+      perform push.name_fault('push.outbox.id ' || v_call.outbox_id, sqlstate, cardinality(v_call.places));
       perform push.change_rows('delete from push.delivery where ctid = any ($1)', v_call.places)
         where push.bury(v_call.places, 4, 'Unreadable') < cardinality(v_call.places);
     end;

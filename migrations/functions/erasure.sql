@@ -436,16 +436,15 @@ begin
 end
 $$;
 comment on function push.erase_user is
-  'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways '
-  'have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each '
-  'table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a '
-  'delivery of the user that is still owed, or that there was no time for; for devices, 1 if rows outside of calls are locked. Gateways '
-  'do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it '
-  'continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that '
-  'also ring for another recipient. Running it again is harmless and starts a new pass';
+  'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: one that gateways have served, or that '
+  'has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since '
+  'the pass began; waiting: calls that still ring, are locked, owe the user a delivery, or had no time left; for devices, 1 if rows outside '
+  'of calls are locked. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again '
+  'with the same arguments. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also '
+  'ring for another recipient. Running it again is harmless and starts a new pass';
 
 -- One erasure in a transaction, so that each has the time of a statement. One that fails goes to the end of the line like every other:
--- it must not stop those of other apps. The message of the error is not shown, because it may contain a token.
+-- it must not stop those of other apps. The message of the error is not kept, because it may contain a token.
 create or replace function push.finish_erasures() returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -470,7 +469,7 @@ begin
     v_erasure.waiting := '{}';
     perform push.continue_erasure(v_erasure, v_begun + interval '500 ms');
   exception when query_canceled or others then
-    raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_erasure.id, sqlstate;
+    perform push.name_fault(v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16), sqlstate, null);
   end;
   return cardinality(v_ids) > 1;
 end

@@ -108,7 +108,7 @@ exception when others then
       + push.free_rows(p_places[cardinality(p_places) / 2 + 1:], p_owners);
   else
     rows_found := 0;
-    perform push.name_call((select d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
+    perform push.name_fault((select 'push.outbox.id ' || d.outbox_id from push.delivery d where d.ctid = p_places[1]), sqlstate);
   end if;
 end
 $$;

@@ -172,10 +172,10 @@ language sql stable as $$
       'trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.'
     from push.schema_faults f
   union all
-  select 'calls put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
+  select 'put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
-      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or they cannot be changed. SQLSTATE XX001 or '
-      'XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or a trigger that somebody has added.'
+      'In the last day, pushes of these calls could not be read and are dead (Unreadable), or calls, or users to be erased, cannot be changed. '
+      'XX001 or XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or somebody''s trigger.'
     from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
   -- Calls from before a restore are left as they are.

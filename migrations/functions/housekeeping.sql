@@ -2,14 +2,14 @@
 
 -- Rows that cannot be changed -----------------------------------------------------------------------------------------
 
-create or replace function push.name_call(p_call bigint, p_sqlstate text, p_pushes int default 1) returns void
+create or replace function push.name_fault(p_target text, p_sqlstate text, p_pushes int default 1) returns void
 language sql volatile set search_path = push, pg_temp as $$
   insert into push.audit (action, target, detail)
-  select 'put_aside', 'push.outbox.id ' || p_call, jsonb_build_object('sqlstate', p_sqlstate, 'pushes', p_pushes)
-  where p_call is not null and not exists (select from push.audit a
-    where a.action = 'put_aside' and a.at > now() - interval '1 day' and a.target = 'push.outbox.id ' || p_call)
+  select 'put_aside', p_target, jsonb_strip_nulls(jsonb_build_object('sqlstate', p_sqlstate, 'pushes', p_pushes))
+  where p_target is not null and not exists (select from push.audit a
+    where a.action = 'put_aside' and a.at > now() - interval '1 day' and a.target = p_target)
 $$;
-comment on function push.name_call is 'names a call in push.audit and push.health, once a day, because something of it cannot be read or changed';
+comment on function push.name_fault is 'names in push.audit and push.health, once a day, what cannot be read or changed; nothing if p_target is null';
 
 -- All at once. If one fails, for example by a trigger or a foreign key that somebody has added, in halves, until it is alone, so that it
 -- keeps no other waiting. Such a key may be deferred to the commit, which would then fail.
@@ -25,7 +25,8 @@ exception when others then
     changed := push.change_rows(p_change, p_rows[:cardinality(p_rows) / 2]) + push.change_rows(p_change, p_rows[cardinality(p_rows) / 2 + 1:]);
   else
     changed := 0;
-    perform push.name_call(case when p_change ~ 'update push.delivery' then (select d.outbox_id from push.delivery d where d.ctid = p_rows[1])
+    perform push.name_fault('push.outbox.id ' || case
+      when p_change ~ 'update push.delivery' then (select d.outbox_id from push.delivery d where d.ctid = p_rows[1])
       when p_change ~ 'update push.outbox' then (select o.id from push.outbox o where o.ctid = p_rows[1]) end, sqlstate);
   end if;
 end

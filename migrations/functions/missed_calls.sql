@@ -1,6 +1,6 @@
 -- Missed calls: which calls were missed, and who is told.
 --
--- The functions that take calls are parts of push.follow_up (cancels.sql).
+-- The functions that take calls are parts of push.follow_up (follow_ups.sql).
 
 -- Who answers in the last moment has not missed the call: for two seconds, the backend may still say so.
 create or replace function push.miss(p_max int default 1000) returns bigint

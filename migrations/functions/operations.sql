@@ -75,8 +75,7 @@ where d.place <= case d.state when 0 then 200 else 1000 end;
 comment on view push.stuck is
   'deliveries that should have made progress: ready for more than 5 s while the lane is not paused and its circuit not '
   'open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 '
-  'ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines. push.summary '
-  'counts everything that is owed';
+  'ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines';
 comment on column push.stuck.why is 'what should have happened';
 comment on column push.stuck.age is 'time since it was enqueued, or since it was due';
 comment on column push.stuck."left" is 'time until its deadline; negative: past it';

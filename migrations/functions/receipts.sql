@@ -62,7 +62,7 @@ comment on function push.cut_receipts is
   'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none; returns how many tickets it removed';
 
 -- A batch is locked only when it is known to contain one of the tickets. An answer that comes after the lease finds the tickets as long as
--- nobody has postponed them; afterwards they are looked up once more.
+-- nobody has postponed them; afterwards they are looked up once more. A row of history that cannot be changed keeps no other from it.
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -80,20 +80,25 @@ begin
       select t.*, r.reason from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n) t(ticket, outbox_id, n)
       join unnest(p_ticket, p_reason) r(ticket, reason) on r.ticket = t.ticket and r.reason is not null
     loop
-      with failed as (
-        -- The hour allows for a wrong clock of a gateway.
-        update push.history h set receipt_reason = v_gone.reason
-        where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-          and h.finished_at >= v_batch.sent_at - interval '1 hour'
-        returning h.*
-      )
-      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-      select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id, f.user_id,
-        clock_timestamp(), jsonb_build_object('app', p_app, 'callId', (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n,
-          'userId', f.user_id, 'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo',
-          'reason', v_gone.reason)
-      from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
-      on conflict do nothing;
+      begin
+        with failed as (
+          -- The hour allows for a wrong clock of a gateway.
+          update push.history h set receipt_reason = v_gone.reason
+          where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+            and h.finished_at >= v_batch.sent_at - interval '1 hour'
+          returning h.*
+        )
+        insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+        select push.webhook_id('receipt', p_app, f.outbox_id::text, f.n::text, v_gone.ticket), p_app, 'delivery.receipt', f.outbox_id,
+          f.user_id, clock_timestamp(), jsonb_build_object('app', p_app, 'callId',
+            (select o.call_id from push.outbox o where o.id = f.outbox_id), 'n', f.n, 'userId', f.user_id,
+            'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo', 'reason', v_gone.reason)
+        from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
+        on conflict do nothing;
+      exception when others then
+        if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+        perform push.name_fault('push.outbox.id ' || v_gone.outbox_id, sqlstate);
+      end;
     end loop;
     v_settled := v_settled + push.cut_receipts(v_batch, array(
       select i from unnest(v_batch.ticket) with ordinality t(ticket, i) where t.ticket not in (select unnest(p_ticket)) order by i));

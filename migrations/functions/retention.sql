@@ -140,7 +140,6 @@ begin
 end
 $$;
 comment on function push.prune is
-  'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and '
-  'have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It '
-  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows, '
-  'and those that somebody''s foreign key keeps, are left for the next pass';
+  'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and owe '
+  'nothing, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many. Stops after 25 ms and continues there '
+  'the next time, until push.prune_cursor.after_id is 0. Locked rows, and those that a foreign key keeps, are left for the next pass';

@@ -43,7 +43,7 @@ end
 $$;
 comment on function push.invites_of is 'the invites of those of these calls that ring; has_failed: the next channel is to be tried, once';
 
--- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
+-- A part of push.follow_up (follow_ups.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
 --
 -- No APNs token gets such an invite, no token gets two invites of a call, and a user who has declined gets none.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns void

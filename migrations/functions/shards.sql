@@ -183,11 +183,10 @@ begin
 end
 $$;
 comment on function push.use_shard_map is
-  'makes this database a shard, or gives it the next map. Shards that lose slots must have it before those that gain them, and '
-  'the routers come last (deploy/plproxy/shards.sh does it in this order). p_generation: number of the map; p_shards: the shard of '
-  'each of the 1,024 slots; p_here: number of this shard; p_keep: for how long earlier maps are kept, at least as long as calls are. '
-  'Waits until no transaction that has enqueued is open: set lock_timeout. Returns a sentence that says what was done. Running it '
-  'twice is harmless. For the owner of the schema';
+  'makes this database a shard, or gives it the next map. Shards that lose slots must have it before those that gain them, and the routers '
+  'come last (deploy/plproxy/shards.sh does it in this order). p_generation: number of the map; p_shards: the shard of each of the 1,024 '
+  'slots; p_here: number of this shard; p_keep: for how long earlier maps are kept, at least as long as calls are. Waits until no transaction '
+  'that has enqueued is open: set lock_timeout. Returns what was done. Running it twice is harmless. For the owner of the schema';
 
 create or replace function push.spread_slots(p_shards int[], p_now int[] default null) returns int[]
 language plpgsql immutable as $$

@@ -210,10 +210,9 @@ begin
 end
 $$;
 comment on function push.resume_invalidation is
-  'ends the hold of a lane''s invalidation: quarantined tokens live on (a dead one will be found again). app, provider: '
-  'the lane; apply: true invalidates them instead, except those registered since. Handles at most 10,000 tokens in one '
-  'call, and returns what was done and whether there are more. Running it twice is harmless. NOTIFY push_control with '
-  '"resume" and push.lanes.id';
+  'ends the hold of a lane''s invalidation: quarantined tokens live on (a dead one will be found again). app, provider: the lane; '
+  'apply: true invalidates them instead, except those registered since. Handles at most 10,000 tokens in one call, and returns what was '
+  'done and whether there are more. Running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
 
 -- APNs' other environment ---------------------------------------------------------------------------------------------
 
