@@ -98,7 +98,7 @@ public struct TestDatabase: Sendable {
   }
 
   /// Waits until the single value of a `select` is this one.
-  public func wait(for sql: String, toBe expected: String = "true", within limit: Duration = .seconds(60)) async throws
+  public func wait(for sql: String, toBe expected: String = "true", within limit: Duration = .seconds(300)) async throws
   {
     var last = ""
     try await eventually("\(sql): \(expected); it is \(last)", within: limit) {

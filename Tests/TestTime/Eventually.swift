@@ -8,14 +8,15 @@ public struct NotYet: Error, CustomStringConvertible {
 /// Returns when a condition holds.
 ///
 /// The limit ends a test that would wait for ever; it is no measure of speed, and no machine is so busy that it is reached. What must be
-/// fast is compared with something else in the same run. Throws `CancellationError` when the test's own time is up.
+/// fast is compared with something else in the same run. Tests that compute for long may take the few threads of Swift's tasks for a minute
+/// and more, while clocks of loops that wait for a task (`PacedClock`) stand still. Throws `CancellationError` when the test's own time is up.
 ///
 /// - Parameters:
 ///   - what: what is waited for, in the words of the failure; evaluated after the limit.
 ///   - limit: the time after which the wait fails.
 ///   - pause: the time between two questions.
 public func eventually(
-  _ what: @autoclosure () -> String, within limit: Duration = .seconds(60), every pause: Duration = .milliseconds(5),
+  _ what: @autoclosure () -> String, within limit: Duration = .seconds(300), every pause: Duration = .milliseconds(5),
   _ condition: () async throws -> Bool
 ) async throws {
   let end = ContinuousClock.now + limit
