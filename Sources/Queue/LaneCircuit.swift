@@ -83,8 +83,11 @@ public struct LaneCircuit: Sendable {
     state != .closed || failures.contains { $0.at + limits.memory > now }
   }
 
-  /// Whether nothing is known but that requests got no answers.
-  public var isSilent: Bool { !failures.isEmpty && failures.allSatisfy(\.isSilence) }
+  /// Whether no more is known than that requests got no answers. What one token gets instead says nothing of the provider.
+  public var isSilent: Bool {
+    let others = failures.lazy.filter { !$0.isSilence }
+    return others.count < min(limits.tokens, failures.count) && others.allSatisfy { !$0.token.isEmpty }
+  }
 
   /// Updates the state to `now`: an open circuit becomes half-open when its time is over.
   public mutating func advance(_ now: Instant) {

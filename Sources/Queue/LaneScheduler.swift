@@ -49,12 +49,16 @@ public struct LaneScheduler: Sendable {
     var sent = 0
     /// How many rows the claim under way asks for and has brought, and how many of them are background.
     var asked = 0, claimed = 0, background = 0
-    /// When the claim began that last asked for its rows, and the one that last brought some.
+    /// When the claim began that last asked for its rows, the one that last brought some, and the one that last brought a half-open
+    /// circuit's try.
     var askedAt = Instant(nanoseconds: .min), claimedAt = Instant(nanoseconds: .min)
+    var triedAt = Instant(nanoseconds: .min)
     /// Its last claim brought as many rows as it asked for.
     var hasMore = false
     /// As in `LaneAllowance`.
     var isLast = false, takesOnlyNew = false
+    /// Whether it asked last for what is new alone, and for a half-open circuit's try.
+    var askedForNew = false, askedForTry = false
 
     /// How many deliveries it may hold that do not wait aside. Twice the capacity keeps the connections busy while the next claim
     /// is under way. The window bounds what a lane may hold.
@@ -65,12 +69,14 @@ public struct LaneScheduler: Sendable {
       circuit.advance(now)
       let isTrial = claimedAt + limits.trialInterval <= now
       let tries = circuit.isDoubtful(now) && circuit.wait(now) == .zero && (isTrial || circuit.state == .halfOpen)
-      // In turns, because what has failed before shows nothing of the lane.
-      takesOnlyNew = tries && !takesOnlyNew
+      // In turns, because what has failed before shows nothing of the lane, and new pushes to a bad token must not come before all others.
+      takesOnlyNew = tries && !askedForNew
       isLast = circuit.isDoubtful(now) && !(isTrial && takesOnlyNew)
+      askedForTry = false
       guard now >= throttledUntil else { return 0 }
       switch circuit.state {
-      case .halfOpen where inFlight == aside || claimedAt + limits.probeInterval <= now:
+      case .halfOpen where inFlight == aside || triedAt + limits.probeInterval <= now:
+        askedForTry = true
         return capacity > 0 && inFlight < window ? 1 : 0
       case .open, .halfOpen:
         guard circuit.isSilent else { return 0 }
@@ -196,6 +202,7 @@ public struct LaneScheduler: Sendable {
       lane.rate?.spend(count)
       lane.claimed += count
       lane.claimedAt = lane.askedAt
+      if lane.askedForTry { lane.triedAt = lane.askedAt }
       lane.background += background
     }
   }
@@ -260,6 +267,7 @@ public struct LaneScheduler: Sendable {
       lanes[index].asked = limit
       guard limit > 0 else { continue }
       lanes[index].askedAt = now
+      lanes[index].askedForNew = lanes[index].takesOnlyNew
       let background = min(limit, lanes[index].rate?.availableToBackground(now) ?? limit)
       allowances.append(
         LaneAllowance(

@@ -84,11 +84,7 @@ package actor WebhookSender {
     configuration.proxy = endpoint.proxy
     configuration.connectionsPerHostMax = WebhookMachine.inFlightMax
     configuration.responseSizeMax = Self.answerBytesMax
-    // A receiver may take its time: only the timeout of the request counts.
     configuration.totalTimeout = endpoint.timeout
-    configuration.firstByteTimeout = endpoint.timeout
-    configuration.newConnectionTimeout = endpoint.timeout
-    configuration.answerTimeout = endpoint.timeout
     return CurlClient(loop: loop, configuration: configuration)
   }
 

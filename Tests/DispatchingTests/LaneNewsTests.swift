@@ -26,6 +26,21 @@ import Testing
     #expect(Self.told(&rig) == [.circuitClosed])
   }
 
+  @Test("what is refused before it leaves does not show that the provider works")
+  func refusedHere() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
+    #expect(!rig.machine.scheduler.isWell(MachineRig.lane))
+    rig.hear(.outbox(.bell))
+    rig.live(.milliseconds(100))
+    try rig.bring([rig.delivery(3)])
+    let tag = try #require(rig.sends().first).tag
+    let result = PushResult(tag: tag, outcome: .rejected(reason: "TokenMalformed"), sentAt: nil, answeredAt: rig.now)
+    rig.hear(.provider(.results([result]), lane: 0))
+    #expect(!rig.machine.scheduler.isWell(MachineRig.lane))
+  }
+
   @Test("silence is not told: others of the account go on")
   func silence() throws {
     var rig = try MachineRig.open()
@@ -33,13 +48,15 @@ import Testing
     rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
     #expect(rig.counters.lanes[0].circuitOpenings == [.failures: 1])
     #expect(Self.told(&rig) == [])
-    // A refusal is told, also if it comes after silence.
-    rig.live(.milliseconds(1_100))
-    rig.hear(.outbox(.bell))
-    rig.live(.milliseconds(100))
-    try rig.bring([rig.delivery(3)])
-    rig.answer(rig.sends(), .unauthorized(reason: "InvalidProviderToken"))
-    #expect(Self.told(&rig) == [.circuitOpened(until: rig.now + .seconds(1))])
+    // A refusal is told, also if it comes after silence, when it concerns two tokens.
+    for number in 3...4 as ClosedRange<Int64> {
+      rig.live(.milliseconds(1_100))
+      rig.hear(.outbox(.bell))
+      rig.live(.milliseconds(100))
+      try rig.bring([rig.delivery(number)])
+      rig.answer(rig.sends(), .unauthorized(reason: "InvalidProviderToken"))
+      #expect(Self.told(&rig) == (number == 3 ? [] : [.circuitOpened(until: rig.now + .seconds(1))]))
+    }
   }
 
   @Test("a silent dispatcher that is told of a refusal claims nothing new until its circuit is half-open")

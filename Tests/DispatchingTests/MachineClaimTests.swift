@@ -86,6 +86,22 @@ import Testing
     #expect(written.flatMap(\.settlements).map(\.lease.lease) == [2])
   }
 
+  @Test("an invite that is held and claimed again is void if the claim says that its call has ended")
+  func heldAlreadyAndOver() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    let requests = rig.sends()
+    rig.hear(.outbox(.bell))
+    // A crash lost the first claim, and the call ended before the second.
+    try rig.bring([rig.delivery(1, isOver: true)])
+    #expect(rig.withdrawals() == Set(requests.map(\.tag)))
+    rig.answer(requests, .refused(reason: "Withdrawn"))
+    rig.pass(.milliseconds(50))
+    #expect(rig.sends().isEmpty)
+    let settled = rig.settlements().flatMap(\.settlements)
+    #expect(settled.map(\.outcome) == [.void] && settled.map(\.lease.lease) == [2])
+  }
+
   @Test("a delivery with the numbers of one that is held is another one if its row was made later")
   func numbersThatRepeat() throws {
     var rig = try MachineRig.open()

@@ -11,9 +11,6 @@ extension CurlConfiguration {
   mutating func waitLong() {
     connectTimeout = .seconds(60)
     totalTimeout = .seconds(120)
-    firstByteTimeout = .seconds(60)
-    newConnectionTimeout = .seconds(60)
-    answerTimeout = .seconds(60)
     idleConnectionTimeMax = .seconds(600)
     keepalive.unacknowledgedMax = .seconds(60)
   }

@@ -101,6 +101,7 @@ final class ProviderReports: Sendable {
       // Unless a test is about a limit, none ends because the server is slow.
       configuration.answerTimeout = .seconds(60)
       configuration.requestTimeout = .seconds(60)
+      configuration.placeTime = .seconds(60)
       configuration.connections.waitLong()
       change(&configuration)
       provider = ExpoProvider(configuration: configuration, loop: loop)
@@ -233,25 +234,22 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func `a new connection without an answer is given up twice, and then the server counts as slow`() async throws {
-    let fixture = try Fixture {
-      $0.connections.firstByteTimeout = .milliseconds(100)
-      $0.connections.newConnectionTimeout = .milliseconds(200)
-    }
+  @Test func `when every place is taken, the youngest request that hangs gives its place up`() async throws {
+    let fixture = try Fixture { $0.requestsMax = 1 }
     await fixture.start()
-    for tag in 1...2 {
-      let request = request(tag, "hang-\(tag)", in: .seconds(120))
+    for tag in 1...5 {
+      let request = request(tag, "hang-\(tag)")
       await fixture.provider.send([request])
-      let result = try #require(await fixture.reports.results(tag)[UInt64(tag)])
-      #expect(result.outcome == .unknown(reason: "TimedOut"))
-      #expect(result.answeredAt < request.deadline - .seconds(60), "it was given up long before the end of its time")
+      try await eventually("it is written") { await fixture.provider.areWritten([request]) }
+      await fixture.provider.giveUp(on: [UInt64(tag)])
     }
-    let deadline = SystemClock().now() + .seconds(8)
-    await fixture.provider.send([request(3, "hang-3", in: .seconds(12)), request(4, "hang-4", in: .seconds(8))])
-    let result = try #require(await fixture.reports.results(3)[4])
-    #expect(result.sentAt != nil)
-    #expect(result.answeredAt >= deadline, "it was given up at its deadline, and not before")
-    await fixture.stop()
+    #expect(fixture.reports.results.isEmpty)
+    await fixture.provider.send([request(6, "token-6")])
+    let results = await fixture.reports.results(2)
+    #expect(results[5]?.outcome == .unknown(reason: "TimedOut"))
+    #expect(results[5]?.sentAt != nil)
+    #expect(messageID(results[6]).last == "token-6")
+    await fixture.stop(within: .milliseconds(100))
   }
 
   @Test func `each push of a batch has its outcome at its own deadline`() async throws {
@@ -320,8 +318,6 @@ final class ProviderReports: Sendable {
   @Test func `a token at which requests hang takes no others with it`() async throws {
     let fixture = try Fixture(loop: .paced("expo-test")) {
       $0.answerTimeout = .seconds(5)
-      $0.connections.newConnectionTimeout = .seconds(60)
-      $0.connections.firstByteTimeout = .seconds(60)
     }
     await fixture.start()
     // The calls of one turn share a request. Their owner gives up on those that hang, and sends them again.

@@ -27,24 +27,29 @@ private let start = Instant(nanoseconds: 0)
 
   @Test func `the first message is sent at once, and those that queue up are sent together`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 2)
+    var underWay: [[PushRequest]] = []
+    func next(_ milliseconds: Int64 = 0) -> [Int]? {
+      guard let batch = queue.next(start + .milliseconds(milliseconds)) else { return nil }
+      underWay.append(batch)
+      return tags(batch)
+    }
     _ = queue.append([Self.request(1)], start)
-    #expect(tags(queue.next(start)) == [1])
+    #expect(next() == [1])
     _ = queue.append([Self.request(2), Self.request(3)], start)
-    #expect(tags(queue.next(start)) == [2, 3])
+    #expect(next() == [2, 3])
     for tag in 4...250 { _ = queue.append([Self.request(tag)], start) }
-    #expect(queue.next(start) == nil)
+    #expect(next() == nil)
     #expect(queue.requestsUnderWay == 2)
-    let some = [Self.request(1), Self.request(2)]
-    queue.finish(some)
-    #expect(tags(queue.next(start)) == Array(4...103))
-    #expect(queue.next(start) == nil)
-    queue.finish(some)
-    #expect(tags(queue.next(start)) == Array(104...203))
-    queue.finish(some)
-    #expect(tags(queue.next(start)) == Array(204...250))
-    queue.finish(some)
-    queue.finish(some)
-    #expect(queue.next(start) == nil)
+    queue.finish(underWay[0])
+    #expect(next() == Array(4...103))
+    #expect(next() == nil)
+    queue.finish(underWay[1])
+    #expect(next() == Array(104...203))
+    // One that is slow takes no place after a second.
+    #expect(next(999) == nil && queue.nextPlaceAt == start + .seconds(1))
+    #expect(next(1000) == Array(204...250))
+    for batch in underWay[2...] { queue.finish(batch) }
+    #expect(next(1000) == nil)
     #expect(queue.isEmpty && queue.requestsUnderWay == 0)
   }
 

@@ -50,10 +50,14 @@ import Testing
     #expect(tags(requests(of: &queue, at(2))) == [[3], [4]])
     _ = queue.append(make([12]), at(2))
     #expect(tags(requests(of: &queue, at(2))) == [[12]])
-    _ = queue.append(make([13]), at(2))
-    #expect(requests(of: &queue, at(2)).isEmpty, "there are as many as there may ever be")
+    for tag in 13...16 {
+      _ = queue.append(make([tag]), at(Int64(tag)))
+      #expect(tags(requests(of: &queue, at(Int64(tag)))) == [[tag]], "first tries take their places for a second")
+    }
+    _ = queue.append(make([17]), at(17))
+    #expect(requests(of: &queue, at(17)).isEmpty && queue.isFull, "there are as many as there may ever be")
     for batch in first { queue.finish(batch) }
-    #expect(tags(requests(of: &queue, at(3))) == [])
+    #expect(tags(requests(of: &queue, at(17))) == [[17]])
   }
 
   @Test func `a token that fails alone although others work is sent last, alone, and one request at a time`() {

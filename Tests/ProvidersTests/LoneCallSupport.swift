@@ -18,7 +18,9 @@ struct LoneCall {
 extension ProviderBench {
   /// Rings a phone. A push that may have arrived is sent again after the mean first wait of `RetryPolicy`, one that certainly
   /// has not after 20 ms.
-  func ring(_ firstTag: Int, window: Nanoseconds = .seconds(30)) async -> LoneCall {
+  ///
+  /// - Parameter patience: gives up on a push that has had no answer for this time, and sends another one.
+  func ring(_ firstTag: Int, window: Nanoseconds = .seconds(30), patience: Nanoseconds? = nil) async -> LoneCall {
     var call = LoneCall()
     let deadline = provider.loop.now + window
     var time = Nanoseconds.zero
@@ -27,6 +29,16 @@ extension ProviderBench {
       let before = reports.results.count
       let start = provider.loop.now
       await provider.send([request(tag, within: deadline - provider.loop.now)])
+      if let patience {
+        while reports.results.count == before, provider.loop.now < start + patience { await pass(.milliseconds(10)) }
+        if reports.results.count == before {
+          await provider.giveUp(on: [UInt64(tag)])
+          time = time + (provider.loop.now - start)
+          call.failures.append(.unknown(reason: "TimedOut"))
+          tag += 1
+          continue
+        }
+      }
       guard let result = await reports.results(before + 1)[UInt64(tag)] else { break }
       tag += 1
       time = time + (result.answeredAt - start)

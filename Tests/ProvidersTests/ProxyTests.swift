@@ -300,7 +300,6 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     configuration.resolver = nameless
     configuration.connectTimeout = .seconds(30)
     configuration.totalTimeout = .seconds(40)
-    configuration.firstByteTimeout = .seconds(40)
     change(&configuration)
     let caller = Caller(configuration)
     let result = await caller.send(url)

@@ -250,7 +250,7 @@ struct LaneSchedulerTests {
     scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(1999)) == [])
     #expect(
-      scheduler.allowances(at(2000)) == [LaneAllowance(lane: 1, limit: 1, isLast: true, takesOnlyNew: true)],
+      scheduler.allowances(at(2000)) == [LaneAllowance(lane: 1, limit: 1, isLast: true)],
       "the first one has no answer yet")
     scheduler.didClaim(1, of: 1)
     scheduler.didFinishClaim()
@@ -286,6 +286,23 @@ struct LaneSchedulerTests {
     #expect(asks(10_103) == "first any")
   }
 
+  @Test("what is new does not come first each time that a half-open circuit tries")
+  func turns() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10)
+    scheduler.setCapacity(10, of: 1)
+    open(&scheduler)
+    // Each try is a new push to a bad token, if it may be. It fails at once.
+    for (second, isForNew) in [(1, true), (2, false), (3, true), (4, false)] as [(Int64, Bool)] {
+      #expect(scheduler.allowances(at(second * 1000 - 1)) == [])
+      #expect(scheduler.allowances(at(second * 1000)).map(\.takesOnlyNew) == [isForNew])
+      scheduler.didClaim(1, of: 1)
+      scheduler.didFinishClaim()
+      scheduler.didFinish(1)
+      _ = scheduler.didHear(.failing, about: [UInt8(10 + second)], from: 1, at(second * 1000))
+    }
+  }
+
   @Test("a lane whose last push failed lets the other gateways come first, until something works")
   func lastAfterAFailure() {
     var scheduler = LaneScheduler()
@@ -316,9 +333,30 @@ struct LaneSchedulerTests {
     scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(3199)) == [LaneAllowance(lane: 1, limit: 9, isLast: true, takesOnlyNew: true)])
     #expect(scheduler.allowances(at(3200)) == [LaneAllowance(lane: 1, limit: 1, isLast: true)])
-    // An answer is no silence.
+    // What one token gets instead shows nothing. What two get is no silence.
     #expect(scheduler.didHear(.failing, about: [3], from: 1, at(3200)) == .opened(until: at(4200)))
-    #expect(scheduler.allowances(at(3201)) == [])
+    #expect(scheduler.allowances(at(3201)).map(\.takesOnlyNew) == [true])
+    #expect(scheduler.allowances(at(4200)) == [LaneAllowance(lane: 1, limit: 1, isLast: true)])
+    #expect(scheduler.didHear(.failing, about: [4], from: 1, at(4200)) == .opened(until: at(5200)))
+    #expect(scheduler.allowances(at(4201)) == [])
+  }
+
+  @Test("new calls keep no other from its try, which a half-open circuit has each second")
+  func triesAmongNewOnes() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 100)
+    scheduler.setCapacity(100, of: 1)
+    for token in 1...2 as ClosedRange<UInt8> {
+      _ = scheduler.didHear(.failing, about: [token], unansweredSince: at(0), from: 1, at(1200))
+    }
+    var tries = 0
+    for now in stride(from: 1200 as Int64, to: 6200, by: 100) {
+      guard let allowance = scheduler.allowances(at(now)).first else { continue }
+      if !allowance.takesOnlyNew { tries += 1 }
+      scheduler.didClaim(1, of: 1)
+      scheduler.didFinishClaim()
+    }
+    #expect(tries == 4)
   }
 
   @Test("a lane that tries holds no more than its window")

@@ -94,7 +94,7 @@ ROWS = (
     Row("FCM: one path UNAVAILABLE, Retry-After 60 s; the other: one INTERNAL a token", "3 of 8 lost", provider="fcm", calls=8, every=3,
         head="good", once={"reason": "INTERNAL"}, paths=[asks_to_wait("fcm", "UNAVAILABLE")]),
     *(Row(f"{name}: of three paths, one never answers, one asks to wait 60 s, one fails once a token", "7 of 12 lost", provider=provider,
-          calls=12, every=3, head=head, once={"reason": once}, late=4,
+          calls=12, every=3, head=head, once={"reason": once}, late=5,  # no path is well
           paths=[[{"provider": provider, "action": "hang"}], asks_to_wait(provider, wait)])
       for name, provider, head, once, wait in [("APNs", "apns", "a0", "InternalServerError", "ServiceUnavailable"),
                                                ("FCM", "fcm", "good", "INTERNAL", "UNAVAILABLE")]),
@@ -113,6 +113,8 @@ ROWS = (
     Row("six Expo tokens at which requests hang, called with six good ones", "6 lost, 13 late of 37",
         [{"provider": "expo", "token_prefix": "ExponentPushToken[bad", "action": "hang"}], provider="expo", calls=25, head="good",
         bad_head="bad", bad_every=30, bad_tokens=6, together=2),
+    Row("Expo answers after 5 s", "13 of 40 lost", [{"provider": "expo", "delay_ms": 5000}], provider="expo", head="good", calls=40,
+        every=0.25, slow=5),
     Row("one bare 429 of FCM", "15 of 15 lost", [
         {"provider": "fcm", "token_prefix": "bad", "status": 429, "count": 1,
          "body": '{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}'},

@@ -53,7 +53,7 @@ extension DispatcherMachine {
           entry.askOther(isNextCounted: false)
         }
       }
-      if let former = held.insert(entry), !replaces(former, entry) {
+      if let former = held.insert(entry), !replaces(former, entry, now) {
         scheduler.didFinish(delivery.lane)
         continue
       }
@@ -75,13 +75,14 @@ extension DispatcherMachine {
 
   /// A claim has brought a delivery that is held here: a crash has lost its former claim, or it was returned, which is not confirmed
   /// yet, or may still get an answer. Returns whether to treat it like a new one.
-  private mutating func replaces(_ former: HeldDelivery, _ entry: HeldDelivery) -> Bool {
+  private mutating func replaces(_ former: HeldDelivery, _ entry: HeldDelivery, _ now: Instant) -> Bool {
     switch former.stage {
     case .returning, .returned:
       held.replace(with: entry)
       return true
     case .waiting, .sent, .settling, .settled:
       former.adopt(entry.lease, at: entry.place)
+      if entry.delivery.isEndedInvite, former.mayRing { void(former, now) }
       return false
     }
   }

@@ -32,10 +32,7 @@ extension DispatcherMachine {
       diskWait.add(entry)
       return
     }
-    if entry.isRing, entry.rescueAt.map({ $0 <= now }) ?? true {
-      let patience = rescues[entry.lane]
-      watch(entry, for: scheduler.isWell(entry.delivery.lane) ? patience.time : patience.shortTime, now)
-    }
+    if entry.isRing, entry.rescueAt.map({ $0 <= now }) ?? true { watch(entry, for: patience(of: entry), now) }
     let isSuspect = suspects[entry.lane].losses(of: entry.delivery.token, now).isSuspect
     guard !isSuspect || startTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
@@ -150,6 +147,12 @@ extension DispatcherMachine {
     withdraw(unanswered, areOverdue: true)
   }
 
+  /// How long a ring waits for its answer.
+  private func patience(of entry: HeldDelivery) -> Nanoseconds {
+    let patience = rescues[entry.lane]
+    return scheduler.isWell(entry.delivery.lane) ? patience.time : patience.shortTime
+  }
+
   private mutating func watch(_ entry: HeldDelivery, for time: Nanoseconds, _ now: Instant) {
     entry.rescueAt = now + time
     retries.insert(entry.slot, at: now + time)
@@ -163,6 +166,13 @@ extension DispatcherMachine {
       return true
     }
     let (leftAt, batch) = (entry.request?.leftAt, entry.request?.batch)
+    // Patience counts from when it left. If it has not, the requests that it waits for may be given up now, too, and then it leaves.
+    let rest = leftAt.map { $0 + patience(of: entry) - now } ?? (entry.isOverdueTwice ? .zero : Rescue.respite)
+    guard rest <= .zero else {
+      entry.isOverdueTwice = leftAt == nil
+      watch(entry, for: rest, now)
+      return false
+    }
     let silence = PushResult(
       tag: tag(of: entry), outcome: .unknown(reason: Self.noAnswer), sentAt: leftAt, answeredAt: now)
     if leftAt != nil { apply(silence, of: entry.delivery.token, in: batch, toLane: entry.lane, now) }
@@ -373,6 +383,8 @@ extension DispatcherMachine {
     case .unauthorized: answer = .unauthorized
     case .refused, .deferred, .expired: return  // the request did not reach the provider
     }
+    // It did not get there either, or a receipt tells of a push that did long ago.
+    if answer == .working, result.sentAt == nil { return }
     var isAboutLane = result.concernsLane
     if answer == .working {
       suspects[index].didWork(token, now)
@@ -462,6 +474,13 @@ extension DispatcherMachine {
       }
     }
     withdraw(sent)
+  }
+
+  /// The call of this invite no longer rings, as its new claim says.
+  mutating func void(_ entry: HeldDelivery, _ now: Instant) {
+    guard entry.isSent else { return finish(entry, .void, reason: nil, now) }
+    entry.stage = .sent(.void)
+    withdraw([entry])
   }
 
   /// Takes back from the providers the requests among these that have not been sent.

@@ -90,6 +90,8 @@ final class HeldDelivery {
   var request: PushRequest?
   /// When it is handed on to other gateways, if it has no answer by then; nil for what is not a ring.
   var rescueAt: Instant?
+  /// Whether that time has been extended, because its request had not left.
+  var isOverdueTwice = false
 
   /// Number of tries, including those of earlier claims.
   private(set) var attempts: Int32
@@ -185,6 +187,7 @@ final class HeldDelivery {
   func didSend(_ request: PushRequest) {
     if isNextCounted { attempts += 1 }
     isNextCounted = false
+    isOverdueTwice = false
     self.request = request
     stage = .sent(.open)
   }

@@ -11,6 +11,8 @@ struct Rescue {
   static let patience = Nanoseconds.milliseconds(1_200)...Nanoseconds.seconds(4)
   /// When a ring is looked at again that could not be handed on, because too many were.
   static let interval = Nanoseconds.milliseconds(250)
+  /// How much longer a ring waits that has not left its provider's queue.
+  static let respite = Nanoseconds.milliseconds(100)
   /// Number of latencies that are remembered.
   private static let remembered = 8
   /// Rings that may be handed on at once; the time after which it is one more; and how many more each push sent adds.

@@ -5,15 +5,12 @@
 // After that a new multi handle takes the requests, and the old one is closed when its transfers have ended. Completions run
 // outside libcurl.
 //
-// libcurl cannot detect by PING that a NAT has forgotten a connection. Timeouts are used instead. A connection that was idle for
-// longer than `idleConnectionTimeMax` is not used again. On a connection used again after a pause, the first byte must arrive
-// within `firstByteTimeout`, counted from the last byte that it received for other requests. On a new connection, whose handshake
-// showed that it works, and on one that has just received a byte, the limit is `newConnectionTimeout`. After two requests without
-// an answer, only the timeout of the request limits this wait: the server is then slow, and repeating the request would only add
-// to its load. An answer that has begun must end within `answerTimeout`.
+// libcurl cannot detect by PING that a NAT has forgotten a connection. A connection that was idle for longer than
+// `idleConnectionTimeMax` is therefore not used again, and whoever waits for an answer says when he has waited for long
+// (`didWaitInVain`). The request itself goes on: a slow server is not a dead connection.
 //
-// libcurl cannot be told which connection to use. All requests therefore use new connections after a request was sent and not
-// answered, and after a server exceeded `wasteMax`.
+// libcurl cannot be told which connection to use. All requests therefore use new connections after one has waited in vain, after a
+// request was sent and not answered, and after a server exceeded `wasteMax`.
 
 internal import CCurl
 internal import CShims
@@ -43,8 +40,6 @@ public final class CurlClient {
   /// Multi handles that take no more requests and still have transfers under way.
   private var retired: [CurlMulti] = []
   private var idle: [CurlTransfer] = []
-  /// Number of requests since the last answer whose first byte did not arrive in time.
-  private var inVainCount = 0
 
   /// Number of transfers that have started and not finished.
   public var runningCount: Int { retired.reduce(current?.runningCount ?? 0) { $0 + $1.runningCount } }
@@ -93,9 +88,7 @@ public final class CurlClient {
     }
     transfer.prepare(
       request, to: origin, by: hop, over: route, timeout: left, connectTimeout: connectTimeout, completion: completion)
-    guard let multi = multiForNextRequest() else { return }
-    multi.start(transfer)
-    watch(transfer, on: multi, isRepeatable: request.isRepeatable)
+    multiForNextRequest()?.start(transfer)
   }
 
   /// Sends a request and waits for its result. For callers on the client's loop.
@@ -107,11 +100,19 @@ public final class CurlClient {
     }
   }
 
-  /// A request that began at this time has had no answer for long. Further requests go over new connections, unless these have received
-  /// something since.
+  /// A request that began at this time has had no answer for long. Further requests go over new connections, and first to another address
+  /// if the host has one, unless those in use are newer or have brought an answer since.
   public func didWaitInVain(since begin: Instant) {
-    guard let multi = current, multi.lastReceivedAt < begin else { return }
+    guard let multi = current, multi.beganAt <= begin, multi.answeredAt <= begin else { return }
+    for hop in multi.hops { routes.didFail(hop) }
     renew()
+  }
+
+  /// Ends the requests with this tag: they fail with `timedOut`.
+  public func cancel(_ tag: ObjectIdentifier) {
+    for multi in retired + (current.map { [$0] } ?? []) {
+      for transfer in multi.abandon(tag) { didFinish(transfer, CURLE_OPERATION_TIMEDOUT, multi) }
+    }
   }
 
   /// Closes every connection. Requests under way fail with `closed`.
@@ -164,49 +165,11 @@ public final class CurlClient {
     closeIfDone(multi)
   }
 
-  // MARK: - Timeouts
-
-  private func watch(_ transfer: CurlTransfer, on multi: CurlMulti, isRepeatable: Bool) {
-    let begin = loop.now
-    let patience = isRepeatable && inVainCount < 2 ? configuration.newConnectionTimeout : nil
-    func expectFirstByte(by end: Instant) {
-      expect(transfer, by: end) { [unowned self] in
-        let heardAt = multi.lastReceived(besides: transfer)
-        let isTrusted = transfer.isOnNewConnection || heardAt + configuration.trustTime > begin
-        // The connection may have answered other requests since, and died after that.
-        guard let end = (isTrusted ? patience : configuration.firstByteTimeout).map({ max(begin, heardAt) + $0 })
-        else { return }
-        guard end <= loop.now else { return expectFirstByte(by: end) }
-        inVainCount += 1
-        giveUp(transfer, multi)
-      }
-    }
-    expectFirstByte(by: begin + configuration.firstByteTimeout)
-    transfer.didBeginAnswer = { [unowned self] in
-      inVainCount = 0
-      expect(transfer, by: loop.now + configuration.answerTimeout) { [unowned self] in giveUp(transfer, multi) }
-    }
-  }
-
-  private func expect(_ transfer: CurlTransfer, by end: Instant, _ late: @escaping () -> Void) {
-    transfer.timer?.cancel()
-    transfer.timer = loop.schedule(at: end) { [unowned self] in
-      // After a stall of the loop, due timers run before the bytes that have arrived meanwhile. A second timer lets these
-      // bytes be read first.
-      transfer.timer = loop.schedule(at: loop.now + .milliseconds(1)) { late() }
-    }
-  }
-
-  private func giveUp(_ transfer: CurlTransfer, _ multi: CurlMulti) {
-    multi.abandon(transfer)
-    if let hop = transfer.hop { routes.didFail(hop) }
-    didFinish(transfer, CURLE_OPERATION_TIMEDOUT, multi)
-  }
-
   // MARK: - Ends
 
   private func didFinish(_ transfer: CurlTransfer, _ code: CURLcode, _ multi: CurlMulti) {
     let result = transfer.result(of: code, now: loop.now)
+    if result.failure == nil { multi.answeredAt = loop.now }
     if let hop = transfer.hop { note(result, of: hop, at: transfer.peer) }
     tell(of: result)
     let completion = transfer.finish()
@@ -220,12 +183,12 @@ public final class CurlClient {
   private func note(_ result: Result<CurlResponse, CurlFailure>, of hop: CurlAddress.Origin, at peer: String) {
     switch result {
     case .success: routes.didWork(hop, at: peer)
-    case .failure(let failure) where failure.sentAt == nil:
+    case .failure(let failure):
       switch failure.reason {
-      case .notConnected, .proxyFailed, .tlsFailed, .untrusted, .timedOut: routes.didFail(hop)
+      case .timedOut: routes.didFail(hop)
+      case .notConnected, .proxyFailed, .tlsFailed, .untrusted: if failure.sentAt == nil { routes.didFail(hop) }
       default: break
       }
-    case .failure: break
     }
   }
 

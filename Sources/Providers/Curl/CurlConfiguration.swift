@@ -21,18 +21,8 @@ public struct CurlConfiguration: Sendable {
   public var responseSizeMax = 1 << 20
   /// Maximum idle time after which a connection is used again. Whole seconds; 0: no limit.
   public var idleConnectionTimeMax = Nanoseconds.seconds(10)
-  /// Maximum wait for the first byte of an answer on a connection used again after a pause. Counted from the last byte that the
-  /// connection received for other requests. After that the request fails with `timedOut`.
-  public var firstByteTimeout = Nanoseconds.seconds(2)
-  /// The same limit on a new connection, or on one that has just worked (`trustTime`). Only for repeatable requests, and not after
-  /// two requests whose first byte did not arrive in time.
-  public var newConnectionTimeout = Nanoseconds.seconds(5)
-  /// Maximum time from the first byte of an answer to its end. After that the request fails with `timedOut`.
-  public var answerTimeout = Nanoseconds.seconds(5)
   /// Maximum processor time that libcurl spends without receiving a part of an answer. Above it, the connections are closed.
   public var wasteMax = Nanoseconds.milliseconds(250)
-  /// How long after the last byte of any answer a connection is assumed to work.
-  public var trustTime = Nanoseconds.seconds(1)
   /// The keepalive of the sockets. If the peer acknowledges no data for `unacknowledgedMax`, the connection is lost, even if the
   /// answer may take longer.
   public var keepalive: TCPKeepalive = {

@@ -29,9 +29,9 @@ final class CurlMulti {
   private(set) var requestCount = 0
   /// When a part of an answer was last received over any connection.
   private(set) var lastReceivedAt = Instant(nanoseconds: .min)
-  /// When a part of an answer was last received over each connection, by `CurlTransfer.connection`. At most one entry for each
-  /// request.
-  private var receivedAt: [Int: Instant] = [:]
+  let beganAt: Instant
+  /// When a whole answer was last received.
+  var answeredAt = Instant(nanoseconds: .min)
   /// Processor time that libcurl used in earlier steps since the last part of an answer or the last end of a transfer.
   private var wasted = Nanoseconds.zero
   private let wasteMax: Nanoseconds
@@ -46,6 +46,7 @@ final class CurlMulti {
     didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
   ) {
     self.loop = loop
+    beganAt = loop.now
     self.didFinish = didFinish
     self.wasteMax = wasteMax
     guard let handle = unsafe curl_multi_init() else { preconditionFailure("libcurl has no memory") }
@@ -78,25 +79,23 @@ final class CurlMulti {
     guard let handle = unsafe handle else { preconditionFailure("a transfer was started on a closed multi handle") }
     requestCount += 1
     running[transfer.id] = transfer
-    transfer.didReceive = { [unowned self, unowned transfer] in
-      lastReceivedAt = loop.now
-      receivedAt[transfer.connection] = lastReceivedAt
-    }
+    transfer.didReceive = { [unowned self] in lastReceivedAt = loop.now }
     transfer.didReceiveRecord = { [unowned self] in noteRecord() }
     unsafe curl_multi_add_handle(handle, transfer.handle)  // libcurl sets a timer of 0 and starts when it fires
   }
 
-  /// When a part of any answer was last received over the connection of a transfer. If the transfer has no connection yet: over any
-  /// connection.
-  func lastReceived(besides transfer: CurlTransfer) -> Instant {
-    let connection = transfer.connection
-    return connection == 0 ? lastReceivedAt : receivedAt[connection] ?? Instant(nanoseconds: .min)
-  }
+  /// The hosts to which it connects.
+  var hops: Set<CurlAddress.Origin> { Set(running.values.compactMap(\.hop)) }
 
-  /// Removes a transfer that has timed out. Its connection is closed; if other transfers use the connection, only the stream is.
-  func abandon(_ transfer: CurlTransfer) {
-    guard let handle = unsafe handle, running.removeValue(forKey: transfer.id) != nil else { return }
-    unsafe curl_multi_remove_handle(handle, transfer.handle)
+  /// Removes and returns the transfers with this tag. Their connections are closed; if others use a connection, only the stream is.
+  func abandon(_ tag: ObjectIdentifier) -> [CurlTransfer] {
+    guard let handle = unsafe handle else { return [] }
+    let abandoned = running.values.filter { $0.tag == tag }
+    for transfer in abandoned {
+      running[transfer.id] = nil
+      unsafe curl_multi_remove_handle(handle, transfer.handle)
+    }
+    return abandoned
   }
 
   /// Closes every connection. Returns the transfers that were under way; they are removed from the handle.

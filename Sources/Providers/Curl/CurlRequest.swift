@@ -20,8 +20,8 @@ public struct CurlRequest: Sendable {
   public var isCompressible: Bool
   /// When the request times out. The client's own timeout may be earlier.
   public var deadline: Instant
-  /// Whether sending the request twice does no harm. The request then times out earlier on a new connection without an answer.
-  public var isRepeatable = false
+  /// By which `CurlClient.cancel` finds it.
+  public var tag: ObjectIdentifier?
   /// The request is not sent if it has no connection by then.
   public var connectDeadline = Instant.distantFuture
   /// Whether the request may be sent. Called on the loop when there is a connection, just before the request is written. Nil:

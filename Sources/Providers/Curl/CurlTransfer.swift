@@ -20,16 +20,11 @@ final class CurlTransfer {
   /// The body to send, and the number of bytes that libcurl has read of it.
   private var upload: [UInt8] = []
   private var uploadedCount = 0
-  /// Whether a connection was opened for this request; false on a reused connection.
-  private(set) var isOnNewConnection = false
   /// Called for every received part of an answer.
   var didReceive: (() -> Void)?
   /// Called for each TLS record, inside libcurl.
   var didReceiveRecord: (() -> Void)?
-  /// Called once, for the first received part of the answer.
-  var didBeginAnswer: (() -> Void)?
-  /// Limits the wait for the answer; cancelled when the request ends.
-  var timer: EventLoop.Timer?
+  private(set) var tag: ObjectIdentifier?
   /// The host to which libcurl connects: the proxy or the server.
   private(set) var hop: CurlAddress.Origin?
   private var requestHeaders: UnsafeMutablePointer<curl_slist>?
@@ -80,7 +75,6 @@ final class CurlTransfer {
     _ = unsafe shim_curl_easy_setopt_sockopt_callback(handle) { context, socket, _ in
       guard let context = unsafe context else { return CURL_SOCKOPT_ERROR }
       let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
-      transfer.isOnNewConnection = true
       transfer.proxy?.didOpen(socket)
       transfer.keepalive.apply(to: socket)
       return CURL_SOCKOPT_OK
@@ -127,7 +121,7 @@ final class CurlTransfer {
     completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
   ) {
     self.completion = completion
-    mayLeave = request.mayLeave
+    (mayLeave, tag) = (request.mayLeave, request.tag)
     self.hop = hop
     proxy?.begin(HTTPProxy.authority(origin.host, origin.port))
     if let entry = route.entry { unsafe self.route = curl_slist_append(nil, entry) }
@@ -181,11 +175,8 @@ final class CurlTransfer {
     unsafe route = nil
     hop = nil
     proxy?.finish()
-    timer?.cancel()
-    timer = nil
-    (didReceive, didReceiveRecord, didBeginAnswer) = (nil, nil, nil)
-    (upload, uploadedCount, isOnNewConnection) = ([], 0, false)
-    body = []
+    (didReceive, didReceiveRecord, tag) = (nil, nil, nil)
+    (upload, uploadedCount, body) = ([], 0, [])
     (fields, isTooLarge) = (AnswerFields(), false)
     (mayLeave, isWithheld) = (nil, false)
     defer { completion = nil }
@@ -210,15 +201,8 @@ final class CurlTransfer {
 
   // MARK: - Receiving
 
-  private func noteReceived() {
-    didReceive?()
-    guard let didBeginAnswer else { return }
-    self.didBeginAnswer = nil
-    didBeginAnswer()
-  }
-
   private func receive(_ data: UnsafeRawBufferPointer) -> Bool {
-    noteReceived()
+    didReceive?()
     guard body.count + data.count <= responseSizeMax else {
       isTooLarge = true
       return false
@@ -228,7 +212,7 @@ final class CurlTransfer {
   }
 
   private func receive(header line: UnsafeRawBufferPointer) {
-    noteReceived()
+    didReceive?()
     unsafe fields.read(line)
   }
 
@@ -239,13 +223,6 @@ final class CurlTransfer {
     var text: UnsafeMutableRawPointer?
     _ = unsafe shim_curl_easy_getinfo_pointer(handle, CURLINFO_PRIMARY_IP, &text)
     return unsafe text.map { unsafe String(cString: $0.assumingMemoryBound(to: CChar.self)) } ?? ""
-  }
-
-  /// Identifies the connection: the local port; 0 while there is none.
-  var connection: Int {
-    var port = 0
-    _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_LOCAL_PORT, &port)
-    return port
   }
 
   /// When sending the request began; nil if no byte was sent.

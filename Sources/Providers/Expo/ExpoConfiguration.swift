@@ -20,6 +20,9 @@ public struct ExpoConfiguration: Sendable {
   /// After this time without an answer, at least, one of a request's messages is suspected to make it hang; if Expo's recent answers took
   /// longer than half of this, twice their time. It is suspected earlier if the owner of a message gives up on it.
   public var answerTimeout = Nanoseconds.seconds(2)
+  /// How long a request takes one of the places of `requestsMax`, unless it is answered before. Expo may be slow, and other messages must not
+  /// wait for its answer.
+  public var placeTime = Nanoseconds.seconds(1)
   /// How long a message waits in the outbox whose token is a suspect (`ExpoSuspects`) and has a request already.
   public var suspectWait = Nanoseconds.seconds(5)
   /// How long after a message's deadline its ticket is still accepted. The ticket may say that the deadline was missed.

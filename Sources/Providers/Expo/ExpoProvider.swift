@@ -50,7 +50,9 @@ public actor ExpoProvider: PushProvider {
     self.loop = loop
     self.clock = clock
     accessToken = configuration.accessToken
-    queue = ExpoSendQueue(messagesMax: configuration.messagesMax, requestsMax: configuration.requestsMax)
+    queue = ExpoSendQueue(
+      messagesMax: configuration.messagesMax, requestsMax: configuration.requestsMax,
+      placeTime: configuration.placeTime)
     gate = ConnectGate(backoff: configuration.backoff, seed: .random(in: .min ... .max))
   }
 
@@ -117,10 +119,7 @@ public actor ExpoProvider: PushProvider {
   public func giveUp(on tags: Set<UInt64>) {
     withdraw(tags)
     let now = loop.now
-    for flight in flights.values where flight.giveUp(on: tags) {
-      doubt(flight, now)
-      client?.didWaitInVain(since: flight.startedAt)
-    }
+    for flight in flights.values where flight.giveUp(on: tags) { doubt(flight, now) }
     awaitTurnEnd()
   }
 
@@ -177,12 +176,17 @@ public actor ExpoProvider: PushProvider {
     if permits?.allowAll(now) == false {
       finish(queue.removeWithheld(at: now), with: .refused(reason: SendPermit.lapsedReason))
     }
+    if queue.isFull, let youngest = flights.values.filter(\.isDoubted).max(by: { $0.startedAt < $1.startedAt }) {
+      client?.cancel(ObjectIdentifier(youngest))
+    }
     while let client, gate.admits(beside: flights.count, now), let batch = queue.next(now) {
       makeRequest(batch, on: client, now: now)
     }
     reportCapacity(now)
     queueTimer?.cancel()
-    let next = min(queue.earliestDeadline ?? .distantFuture, gate.opensAt > now ? gate.opensAt : .distantFuture)
+    let next = min(
+      queue.earliestDeadline ?? .distantFuture, queue.nextPlaceAt ?? .distantFuture,
+      gate.opensAt > now ? gate.opensAt : .distantFuture)
     queueTimer = next == .distantFuture ? nil : loop.schedule(at: next) { self.makeRequests() }
   }
 
@@ -209,8 +213,8 @@ public actor ExpoProvider: PushProvider {
     var request = request(
       ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline + configuration.lateAnswerTimeout)
     request.connectDeadline = flight.latestDeadline
-    request.isRepeatable = batch.allSatisfy { $0.kind == .invite }
     let id = ObjectIdentifier(flight)
+    request.tag = id
     request.mayLeave = { [weak self] in self?.assumeIsolated { $0.mayLeave(id) } ?? false }
     client.perform(request) {
       self.land(flight, with: $0)
@@ -244,9 +248,10 @@ public actor ExpoProvider: PushProvider {
     }
   }
 
-  /// One of the messages of a request may make it hang.
+  /// One of the messages of a request may make it hang, or the connection may be dead.
   private func doubt(_ flight: ExpoFlight, _ now: Instant) {
     queue.didFail(flight.batch, sentAt: flight.startedAt, isUnderWay: true, now)
+    if flight.hasLeft { client?.didWaitInVain(since: flight.startedAt) }
   }
 
   private func land(_ flight: ExpoFlight, with result: Result<CurlResponse, CurlFailure>) {

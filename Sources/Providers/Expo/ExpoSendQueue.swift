@@ -8,9 +8,10 @@
 //
 // A request may also fail without a refusal: it hangs, or Expo fails at it. One of its messages may be the cause, but nobody knows
 // which. So repeats do not travel with first tries, and divide themselves among two dozen requests. They have places of their own, and what
-// hangs has no place any more. A token whose request fails although it was alone is remembered (`ExpoSuspects`), and has one request at a
-// time. One whose requests fail although others work is sent last, and beside few requests that hang. More messages to it are not taken
-// while it has one.
+// hangs has no place any more. A first try takes its place for a second at most: Expo may be slow, and the next one must not wait for
+// an answer. A token whose request fails although it was alone is remembered (`ExpoSuspects`), and goes alone. One whose requests fail
+// although others work is sent last, one request at a time, and beside few of other such tokens. More messages to it are not taken while
+// it has one.
 
 public import Runtime
 
@@ -28,12 +29,15 @@ public struct ExpoSendQueue {
   /// Messages that travel alone.
   private var alone: [PushRequest] = []
   private var suspects = ExpoSuspects()
-  /// The tokens of the requests of `alone` that are under way.
-  private var aloneUnderWay: Set<ArraySlice<UInt8>> = []
+  /// Those of them that are under way, by their tags.
+  private var aloneUnderWay: [UInt64: (token: ArraySlice<UInt8>, isSuspect: Bool)] = [:]
   /// The requests under way of messages that were sent before, by their first tags.
   private var again: Set<UInt64> = []
-  /// The requests under way that hang, or that are those of suspects, by their first tags.
+  /// The requests under way that hang, by their first tags.
   private var slow: Set<UInt64> = []
+  /// Until when requests of first tries take a place, by their first tags.
+  private var places: [UInt64: Instant] = [:]
+  private let placeTime: Nanoseconds
   /// Among how many requests repeats are divided, about. Nobody waits for more than one that hangs, and for a short line of others.
   private static let repeatParts = 24
   private(set) var requestsUnderWay = 0
@@ -41,8 +45,10 @@ public struct ExpoSendQueue {
   /// - Parameters:
   ///   - messagesMax: maximum number of messages in a request.
   ///   - requestsMax: maximum number of requests of first tries under way; of repeats as many more.
-  public init(messagesMax: Int, requestsMax: Int) {
+  ///   - placeTime: how long a request of first tries counts.
+  public init(messagesMax: Int, requestsMax: Int, placeTime: Nanoseconds = .seconds(1)) {
     self.messagesMax = messagesMax
+    self.placeTime = placeTime
     self.requestsMax = requestsMax
     messagesAtOnce = messagesMax
   }
@@ -64,7 +70,7 @@ public struct ExpoSendQueue {
       switch isRemembering ? suspects.treatment(of: request.token) : .any {
       case .any where request.isRepeat: repeats.append(request)
       case .any: waiting.append(request)
-      case .last where aloneUnderWay.contains(request.token) || alone.contains { $0.token == request.token }:
+      case .last where isUnderWay(request.token) || alone.contains { $0.token == request.token }:
         busy.append(request)
       case .alone, .last: alone.append(request)
       }
@@ -111,7 +117,9 @@ public struct ExpoSendQueue {
   /// - Parameter isUnderWay: whether it still waits for an answer.
   public mutating func didFail(_ batch: [PushRequest], sentAt: Instant, isUnderWay: Bool = false, _ now: Instant) {
     suspects.didFail(batch.map(\.token), sentAt: sentAt, now)
-    if isUnderWay { slow.insert(batch[0].tag) }
+    guard isUnderWay else { return }
+    slow.insert(batch[0].tag)
+    places[batch[0].tag] = nil
   }
 
   /// Whether this is the request of a suspect: its failure says nothing about others.
@@ -122,9 +130,11 @@ public struct ExpoSendQueue {
   /// The messages of the next request; nil if none may be made now.
   public mutating func next(_ now: Instant) -> [PushRequest]? {
     guard requestsUnderWay < placesMax else { return nil }
+    places = places.filter { $0.value > now }
     var batch: [PushRequest]?
-    if requestsUnderWay - again.union(slow).count < requestsMax {
+    if places.count < requestsMax {
       batch = parts.popLast() ?? Self.take(messagesAtOnce, of: &waiting)
+      if let batch { places[batch[0].tag] = now + placeTime }
     }
     if batch == nil, again.subtracting(slow).count < requestsMax { batch = nextRepeat() }
     batch = batch ?? nextAlone(isSuspect: true)
@@ -132,8 +142,15 @@ public struct ExpoSendQueue {
     return batch
   }
 
-  /// Maximum number of requests under way: of first tries, of repeats, and of those that hang, which count no more.
-  public var placesMax: Int { 3 * requestsMax }
+  /// When the next request gives up its place, after `next` has returned nil; nil if nothing waits for one.
+  var nextPlaceAt: Instant? { isEmpty || requestsUnderWay >= placesMax ? nil : places.values.min() }
+
+  /// Maximum number of requests under way: of first tries, of repeats, and of those that have no place any more.
+  public var placesMax: Int { 5 * requestsMax }
+
+  /// Whether first tries wait only because so many requests are under way. The youngest that hangs is ended then: if Expo is only slow, its
+  /// answer is the farthest away.
+  public var isFull: Bool { !waiting.isEmpty && requestsUnderWay >= placesMax }
 
   private var half: Int { max(1, requestsMax / 2) }
 
@@ -152,27 +169,29 @@ public struct ExpoSendQueue {
   }
 
   private mutating func nextAlone(isSuspect: Bool) -> [PushRequest]? {
-    if isSuspect, slow.count >= half { return nil }
+    if isSuspect, aloneUnderWay.values.count(where: \.isSuspect) >= half { return nil }
     var choice: (index: Int, strikes: Int)?
-    for (index, request) in alone.enumerated() where !aloneUnderWay.contains(request.token) {
+    for (index, request) in alone.enumerated() where !isSuspect || !isUnderWay(request.token) {
       let strikes = suspects.strikes(of: request.token)
       guard (strikes > 0) == isSuspect, choice.map({ strikes < $0.strikes }) ?? true else { continue }
       choice = (index, strikes)
     }
     guard let choice else { return nil }
     let request = alone.remove(at: choice.index)
-    aloneUnderWay.insert(request.token)
-    if isSuspect { slow.insert(request.tag) }
+    aloneUnderWay[request.tag] = (request.token, isSuspect)
     return [request]
   }
+
+  private func isUnderWay(_ token: ArraySlice<UInt8>) -> Bool { aloneUnderWay.values.contains { $0.token == token } }
 
   /// Called when a request returned by `next` has ended.
   public mutating func finish(_ batch: [PushRequest]) {
     precondition(requestsUnderWay > 0, "more requests were finished than started")
     requestsUnderWay -= 1
-    if batch.count == 1 { aloneUnderWay.remove(batch[0].token) }
+    aloneUnderWay[batch[0].tag] = nil
     again.remove(batch[0].tag)
     slow.remove(batch[0].tag)
+    places[batch[0].tag] = nil
   }
 
   /// Removes and returns the waiting messages whose deadline has passed.

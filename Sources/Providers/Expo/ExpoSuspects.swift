@@ -2,8 +2,8 @@
 //
 // | a token's last request | its next one |
 // |---|---|
-// | failed alone | alone, one at a time |
-// | the same, although another one worked meanwhile | the same, but after all others: the token is a suspect |
+// | failed alone | alone |
+// | the same, although another one worked meanwhile | the same, one at a time, after all others: the token is a suspect |
 // | worked, or failed with others | with any others |
 //
 // What failed with others needs no memory: it is sent again as a repeat, by whichever replica (`ExpoSendQueue`).

@@ -13,6 +13,8 @@ public actor FCMTokenSource: ProviderTokenSource {
   static let renewalMargin = Nanoseconds.seconds(300)
   /// The time between the starts of two exchanges: at least, and while a caller has no token also at most.
   public static let interval = Nanoseconds.seconds(1)
+  /// Maximum time of an exchange.
+  static let exchangeTimeout = Nanoseconds.seconds(5)
 
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -26,8 +28,8 @@ public actor FCMTokenSource: ProviderTokenSource {
   /// The waits before the next try to renew a token that is still valid.
   private let backoff: ReconnectBackoff
   private var current: (token: ProviderToken, endsAtMilliseconds: Int64)?
-  /// The clients of the exchanges under way: at most as many as start within libcurl's time limit of a request. Exchanges happen
-  /// about once an hour, so no connection is kept.
+  /// The clients of the exchanges under way: at most as many as start within `exchangeTimeout`. Exchanges happen about once an hour, so no
+  /// connection is kept.
   private var clients: [CurlClient] = []
   private var waiting: [CheckedContinuation<Answer, Never>] = []
   private var timer: EventLoop.Timer?
@@ -110,11 +112,11 @@ public actor FCMTokenSource: ProviderTokenSource {
     }
     var configuration = CurlConfiguration(caFile: caFile)
     configuration.proxy = proxy
+    configuration.totalTimeout = Self.exchangeTimeout
     let client = CurlClient(loop: loop, configuration: configuration)
     clients.append(client)
-    var request = CurlRequest(
+    let request = CurlRequest(
       url: account.tokenURI, headers: FCMTokenExchange.headers, body: FCMTokenExchange.body(assertion: assertion))
-    request.isRepeatable = true
     client.perform(request) { result in
       guard self.clients.contains(where: { $0 === client }) else { return }  // another one was faster
       self.clients.removeAll { $0 === client }

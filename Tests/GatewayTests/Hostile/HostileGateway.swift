@@ -128,7 +128,7 @@ struct HostileGateway {
                 connections: 1
 
           """
-      case .expo: text += "      url: \(url)\n      connections: 1\n"
+      case .expo: text += "      url: \(url)\n"
       }
     }
     try SecretFixture.write(text, to: material.configurationFile)

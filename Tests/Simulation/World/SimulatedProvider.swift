@@ -79,6 +79,7 @@ final class SimulatedProvider {
   }
 
   private func pump() {
+    if queue?.isFull == true, let youngest = doubted.max() { giveUp(youngest) }
     while isUp || isClosing, let batch = next() { write(batch) }
     // Requests do not wait for a stream beyond the deadline.
     let now = life.localNow
@@ -178,6 +179,11 @@ final class SimulatedProvider {
     guard let batch = underWay[number], let sentAt = batch[0].leftAt, doubted.insert(number).inserted else { return }
     queue?.didFail(batch, sentAt: sentAt, isUnderWay: true, life.localNow)
     planPump(after: 0)
+  }
+
+  private func giveUp(_ number: Int) {
+    guard let batch = end(number, hasFailed: true) else { return }
+    for request in batch { report(request, .unknown(reason: "TimedOut"), sentAt: request.leftAt) }
   }
 
   /// A request leaves over an ill path, so that the provider never gets it; or the provider fails at one of its tokens.
