@@ -19,7 +19,7 @@ const pages = {
   "lock table": "the-table-of-locks-fills", "other logins": "several-tenants-in-one-database", "oldest transaction": "vacuum-is-held-back",
   "prepared transactions": "vacuum-is-held-back", "transaction ids used": "vacuum-is-held-back", "notify queue": "vacuum-is-held-back",
   "replication slots": "vacuum-is-held-back", "synchronous standby": "database-failed-over",
-  "calls put aside": "a-call-did-not-ring-for-one-user",
+  "put aside": "a-call-did-not-ring-for-one-user",
 };
 /** The page of operations for a check. */
 export const pageOf = (item, value = "") => {

@@ -131,8 +131,7 @@ extension DispatcherMachine {
       // The slot may belong to another delivery by now, which has a time of its own.
       guard let entry = held[slot] else { continue }
       if entry.isOverdue(now), !isDraining, entry.delivery.deadline > now + settings.policy.roundTrip {
-        let isSent = entry.isSent
-        if rescue(entry, now), isSent { unanswered.append(entry) }
+        if rescue(entry, now) { unanswered.append(entry) }
       } else if case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now {
         if entry.isRing || scheduler.isWell(entry.delivery.lane) {
           resend(entry, now)
@@ -149,8 +148,7 @@ extension DispatcherMachine {
 
   /// How long a ring waits for its answer.
   private func patience(of entry: HeldDelivery) -> Nanoseconds {
-    let patience = rescues[entry.lane]
-    return scheduler.isWell(entry.delivery.lane) ? patience.time : patience.shortTime
+    scheduler.isWell(entry.delivery.lane) ? rescues[entry.lane].time : rescues[entry.lane].shortTime
   }
 
   private mutating func watch(_ entry: HeldDelivery, for time: Nanoseconds, _ now: Instant) {
@@ -158,12 +156,12 @@ extension DispatcherMachine {
     retries.insert(entry.slot, at: now + time)
   }
 
-  /// Hands on a ring that has waited long enough. Returns whether it did: while the lane is well, only few of those that were written. What
-  /// was written with others goes alone next.
+  /// Hands on a ring that has waited long enough: while the lane is well, only few of those that were written. Returns whether it did and its
+  /// provider has it.
   private mutating func rescue(_ entry: HeldDelivery, _ now: Instant) -> Bool {
     guard entry.isSent else {
       handOn(entry, reason: entry.reason ?? Self.noAnswer, isCounted: entry.isNextCounted, now)
-      return true
+      return false
     }
     let (leftAt, batch) = (entry.request?.leftAt, entry.request?.batch)
     // Patience counts from when it left. If it has not, the requests that it waits for may be given up now, too, and then it leaves.
@@ -383,7 +381,7 @@ extension DispatcherMachine {
     case .unauthorized: answer = .unauthorized
     case .refused, .deferred, .expired: return  // the request did not reach the provider
     }
-    // It did not get there either, or a receipt tells of a push that did long ago.
+    // Nor did this one, or a receipt tells of a push that did long ago.
     if answer == .working, result.sentAt == nil { return }
     var isAboutLane = result.concernsLane
     if answer == .working {

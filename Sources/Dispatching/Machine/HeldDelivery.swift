@@ -186,8 +186,7 @@ final class HeldDelivery {
   /// It was handed to its provider.
   func didSend(_ request: PushRequest) {
     if isNextCounted { attempts += 1 }
-    isNextCounted = false
-    isOverdueTwice = false
+    (isNextCounted, isOverdueTwice) = (false, false)
     self.request = request
     stage = .sent(.open)
   }
