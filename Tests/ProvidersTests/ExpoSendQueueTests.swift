@@ -46,7 +46,8 @@ private let start = Instant(nanoseconds: 0)
     queue.finish(underWay[1])
     #expect(next() == Array(104...203))
     // One that is slow takes no place after a second.
-    #expect(next(999) == nil && queue.nextPlaceAt == start + .seconds(1))
+    #expect(next(999) == nil && queue.nextPlaceAt(after: start) == start + .seconds(1))
+    #expect(queue.nextPlaceAt(after: start + .seconds(1)) == nil, "a timer in the past would fire for ever")
     #expect(next(1000) == Array(204...250))
     for batch in underWay[2...] { queue.finish(batch) }
     #expect(next(1000) == nil)

@@ -185,7 +185,7 @@ public actor ExpoProvider: PushProvider {
     reportCapacity(now)
     queueTimer?.cancel()
     let next = min(
-      queue.earliestDeadline ?? .distantFuture, queue.nextPlaceAt ?? .distantFuture,
+      queue.earliestDeadline ?? .distantFuture, queue.nextPlaceAt(after: now) ?? .distantFuture,
       gate.opensAt > now ? gate.opensAt : .distantFuture)
     queueTimer = next == .distantFuture ? nil : loop.schedule(at: next) { self.makeRequests() }
   }

@@ -142,8 +142,10 @@ public struct ExpoSendQueue {
     return batch
   }
 
-  /// When the next request gives up its place, after `next` has returned nil; nil if nothing waits for one.
-  var nextPlaceAt: Instant? { isEmpty || requestsUnderWay >= placesMax ? nil : places.values.min() }
+  /// When the next request gives up its place; nil if nothing waits for one. Never in the past, also while no request may be made.
+  func nextPlaceAt(after now: Instant) -> Instant? {
+    isEmpty || requestsUnderWay >= placesMax ? nil : places.values.filter { $0 > now }.min()
+  }
 
   /// Maximum number of requests under way: of first tries, of repeats, and of those that have no place any more.
   public var placesMax: Int { 5 * requestsMax }
