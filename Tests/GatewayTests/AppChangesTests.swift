@@ -13,7 +13,7 @@ import Testing
 @testable import Settings
 
 @Suite("App changes", .timeLimit(.minutes(10))) struct AppChangesTests {
-  private static func zelador(_ gateway: GatewayHarness, ringSeconds: Int = 60) -> String {
+  private static func zelador(_ gateway: GatewayHarness, ringSeconds: Int = GatewayHarness.ringSeconds) -> String {
     let endpoint = gateway.settings.apps[0].expo!.url.description
     let token = gateway.simulators.material.expoAccessTokenFile
     return """
@@ -50,7 +50,7 @@ import Testing
         for call in 0..<100 { try await gateway.enqueue("during-\(call)") }
       }()
       await gateway.service.reload()
-      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 60,zelador 60")
+      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 600,zelador 600")
       try await Self.enqueue("of-the-new-app", app: "zelador", gateway)
       try await calls
       _ = try await gateway.simulators.expo.waitForAccepted(102)
@@ -72,7 +72,7 @@ import Testing
       let ops = try await gateway.database.connect()
       // The check of the schema waits for this lock for as long as it lasts.
       try await ops.script("begin; lock table push.schema_functions in access exclusive mode")
-      try gateway.editConfiguration { $0.replacing("ring_seconds: 60", with: "ring_seconds: 50") }
+      try gateway.editConfiguration { $0.replacing("ring_seconds: 600", with: "ring_seconds: 500") }
       await gateway.service.reload()
       var starts: Set<String> = []
       try await eventually("a second start") {
@@ -85,7 +85,7 @@ import Testing
       try await gateway.enqueue("rings")
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       try await gateway.stop()
-      #expect(try await gateway.database.value(Self.apps) == "porteiro 60")
+      #expect(try await gateway.database.value(Self.apps) == "porteiro 600")
       await ops.close()
     }
   }
@@ -102,7 +102,7 @@ import Testing
       func applied(_ change: Int, within limit: Duration) async throws {
         try await eventually("change \(change) holds", within: limit) {
           most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
-          return try await gateway.database.value(Self.apps) == "porteiro \(60 - change)"
+          return try await gateway.database.value(Self.apps) == "porteiro \(600 - change)"
         }
       }
       for change in 1...6 {
@@ -110,7 +110,7 @@ import Testing
         try await eventually("the call is sent") {
           await gateway.simulators.fcm.counters.requests >= requests + change
         }
-        try Self.setRingSeconds(60 - change, gateway)
+        try Self.setRingSeconds(600 - change, gateway)
         await gateway.service.reload()
         // Later changes wait for former services.
         do { try await applied(change, within: .seconds(2)) } catch is NotYet {}
@@ -183,12 +183,12 @@ import Testing
         $0.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 20))
       }
       await gateway.service.reload()
-      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 60,zelador 20")
+      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 600,zelador 20")
       try gateway.editConfiguration { _ in
         original.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 30))
       }
       await gateway.service.reload()
-      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 60,zelador 30")
+      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 600,zelador 30")
       try gateway.editConfiguration { _ in original }
       await gateway.service.reload()
       // The former service has ended: one gateway is left, and it has no lane of the removed app. How many there were is not known: one

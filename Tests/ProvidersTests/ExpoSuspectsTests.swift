@@ -78,17 +78,30 @@ import Testing
     // Its next calls, beside others.
     let busy = queue.append([1, 1, 3, 4, 1].map { ExpoSendQueueTests.request($0, deadline: 3600) }, at(13))
     #expect(busy.count == 2, "it has one request at a time, and nothing waits behind it here")
-    #expect(tags(requests(of: &queue, at(13))) == [[1], [3, 4]])
-    queue.didTake(make([3, 4]), at(14))
-    queue.finish(make([3, 4]))
+    let next = requests(of: &queue, at(13))
+    #expect(tags(next) == [[1], [3, 4]])
+    queue.didTake(next[1], at(14))
+    queue.finish(next[1])
     #expect(queue.append(bad, at(14)).count == 1, "its request is still under way")
-    queue.finish(bad)
+    queue.finish(next[0])
     #expect(queue.append(bad, at(14)).isEmpty)
     #expect(tags(requests(of: &queue, at(14))) == [[1]])
     // Its own success clears it.
     queue.finish(bad)
     queue.didTake(bad, at(15))
     #expect(!queue.isSuspect(bad))
+  }
+
+  @Test func `a token that failed alone has one request that does not hang`() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
+    queue.didFail(make([1]), sentAt: at(0), at(1))
+    let calls = [1, 1].map { ExpoSendQueueTests.request($0, deadline: 3600) }
+    _ = queue.append(calls + make([2]), at(2))
+    let first = requests(of: &queue, at(2))
+    #expect(tags(first) == [[1], [2]], "it keeps no places from repeats to others")
+    queue.didFail(first[0], sentAt: at(2), isUnderWay: true, at(3))
+    #expect(tags(requests(of: &queue, at(3))) == [[1]], "its connection may be dead")
+    #expect(queue.requestsUnderWay == 3, "those of the same tag are counted apart")
   }
 
   @Test func `suspects have half as many requests, those with the fewest strikes first`() {

@@ -9,9 +9,9 @@
 // A request may also fail without a refusal: it hangs, or Expo fails at it. One of its messages may be the cause, but nobody knows
 // which. So repeats do not travel with first tries, and divide themselves among two dozen requests. They have places of their own, and what
 // hangs has no place any more. A first try takes its place for a second at most: Expo may be slow, and the next one must not wait for
-// an answer. A token whose request fails although it was alone is remembered (`ExpoSuspects`), and goes alone. One whose requests fail
-// although others work is sent last, one request at a time, and beside few of other such tokens. More messages to it are not taken while
-// it has one.
+// an answer. A token whose request fails although it was alone is remembered (`ExpoSuspects`), and goes alone, the next message when the
+// one before has an answer or hangs. One whose requests fail although others work is sent last, one request at a time, and beside few
+// of other such tokens. More messages to it are not taken while it has one.
 
 public import Runtime
 
@@ -29,18 +29,32 @@ public struct ExpoSendQueue {
   /// Messages that travel alone.
   private var alone: [PushRequest] = []
   private var suspects = ExpoSuspects()
-  /// Those of them that are under way, by their tags.
-  private var aloneUnderWay: [UInt64: (token: ArraySlice<UInt8>, isSuspect: Bool)] = [:]
-  /// The requests under way of messages that were sent before, by their first tags.
-  private var again: Set<UInt64> = []
-  /// The requests under way that hang, by their first tags.
-  private var slow: Set<UInt64> = []
-  /// Until when requests of first tries take a place, by their first tags.
-  private var places: [UInt64: Instant] = [:]
   private let placeTime: Nanoseconds
+
+  /// Whom a request keeps waiting while it is under way.
+  private enum Place: Equatable {
+    /// Other first tries, until this time.
+    case first(until: Instant)
+    case again
+    case suspect
+    /// Nobody any more: it hangs.
+    case none
+  }
+
+  /// A request under way.
+  private struct UnderWay {
+    /// Retained, because it identifies the request. Its tag does not: a ring that is handed on leaves its tag to the next one.
+    let first: PushRequest
+    let travelsAlone: Bool
+    var place: Place
+
+    var suspectedToken: ArraySlice<UInt8>? { travelsAlone ? first.token : nil }
+  }
+
+  private var underWay: [ObjectIdentifier: UnderWay] = [:]
   /// Among how many requests repeats are divided, about. Nobody waits for more than one that hangs, and for a short line of others.
   private static let repeatParts = 24
-  private(set) var requestsUnderWay = 0
+  var requestsUnderWay: Int { underWay.count }
 
   /// - Parameters:
   ///   - messagesMax: maximum number of messages in a request.
@@ -70,7 +84,7 @@ public struct ExpoSendQueue {
       switch isRemembering ? suspects.treatment(of: request.token) : .any {
       case .any where request.isRepeat: repeats.append(request)
       case .any: waiting.append(request)
-      case .last where isUnderWay(request.token) || alone.contains { $0.token == request.token }:
+      case .last where hasMessage(to: request.token):
         busy.append(request)
       case .alone, .last: alone.append(request)
       }
@@ -117,9 +131,9 @@ public struct ExpoSendQueue {
   /// - Parameter isUnderWay: whether it still waits for an answer.
   public mutating func didFail(_ batch: [PushRequest], sentAt: Instant, isUnderWay: Bool = false, _ now: Instant) {
     suspects.didFail(batch.map(\.token), sentAt: sentAt, now)
-    guard isUnderWay else { return }
-    slow.insert(batch[0].tag)
-    places[batch[0].tag] = nil
+    let id = ObjectIdentifier(batch[0])
+    // Suspects wait for each other to the end.
+    if isUnderWay, underWay[id]?.place != .suspect { underWay[id]?.place = .none }
   }
 
   /// Whether this is the request of a suspect: its failure says nothing about others.
@@ -130,21 +144,34 @@ public struct ExpoSendQueue {
   /// The messages of the next request; nil if none may be made now.
   public mutating func next(_ now: Instant) -> [PushRequest]? {
     guard requestsUnderWay < placesMax else { return nil }
-    places = places.filter { $0.value > now }
-    var batch: [PushRequest]?
-    if places.count < requestsMax {
-      batch = parts.popLast() ?? Self.take(messagesAtOnce, of: &waiting)
-      if let batch { places[batch[0].tag] = now + placeTime }
+    if endsOfPlaces(after: now).count < requestsMax,
+      let batch = parts.popLast() ?? Self.take(messagesAtOnce, of: &waiting)
+    {
+      return begin(batch, .first(until: now + placeTime))
     }
-    if batch == nil, again.subtracting(slow).count < requestsMax { batch = nextRepeat() }
-    batch = batch ?? nextAlone(isSuspect: true)
-    if batch != nil { requestsUnderWay += 1 }
+    if count(.again) < requestsMax {
+      if let message = nextAlone(isSuspect: false) { return begin([message], .again, alone: true) }
+      let share = min(messagesAtOnce, max(1, repeats.count / Self.repeatParts))
+      if let batch = Self.take(share, of: &repeats) { return begin(batch, .again) }
+    }
+    guard count(.suspect) < max(1, requestsMax / 2), let message = nextAlone(isSuspect: true) else { return nil }
+    return begin([message], .suspect, alone: true)
+  }
+
+  private mutating func begin(_ batch: [PushRequest], _ place: Place, alone: Bool = false) -> [PushRequest] {
+    underWay[ObjectIdentifier(batch[0])] = UnderWay(first: batch[0], travelsAlone: alone, place: place)
     return batch
+  }
+
+  private func count(_ place: Place) -> Int { underWay.values.count { $0.place == place } }
+
+  private func endsOfPlaces(after now: Instant) -> [Instant] {
+    underWay.values.compactMap { if case .first(let end) = $0.place, end > now { end } else { nil } }
   }
 
   /// When the next request gives up its place; nil if nothing waits for one. Never in the past, also while no request may be made.
   func nextPlaceAt(after now: Instant) -> Instant? {
-    isEmpty || requestsUnderWay >= placesMax ? nil : places.values.filter { $0 > now }.min()
+    isEmpty || requestsUnderWay >= placesMax ? nil : endsOfPlaces(after: now).min()
   }
 
   /// Maximum number of requests under way: of first tries, of repeats, and of those that have no place any more.
@@ -154,15 +181,6 @@ public struct ExpoSendQueue {
   /// answer is the farthest away.
   public var isFull: Bool { !waiting.isEmpty && requestsUnderWay >= placesMax }
 
-  private var half: Int { max(1, requestsMax / 2) }
-
-  private mutating func nextRepeat() -> [PushRequest]? {
-    let count = min(messagesAtOnce, max(1, repeats.count / Self.repeatParts))
-    let batch = nextAlone(isSuspect: false) ?? Self.take(count, of: &repeats)
-    if let batch { again.insert(batch[0].tag) }
-    return batch
-  }
-
   private static func take(_ count: Int, of messages: inout [PushRequest]) -> [PushRequest]? {
     guard !messages.isEmpty else { return nil }
     let batch = Array(messages.prefix(count))
@@ -170,30 +188,27 @@ public struct ExpoSendQueue {
     return batch
   }
 
-  private mutating func nextAlone(isSuspect: Bool) -> [PushRequest]? {
-    if isSuspect, aloneUnderWay.values.count(where: \.isSuspect) >= half { return nil }
+  /// The message to the token that failed least often, and has no request that it must wait for.
+  private mutating func nextAlone(isSuspect: Bool) -> PushRequest? {
+    guard !alone.isEmpty else { return nil }
+    let busy = underWay.values.filter { isSuspect || $0.place != .none }.compactMap(\.suspectedToken)
     var choice: (index: Int, strikes: Int)?
-    for (index, request) in alone.enumerated() where !isSuspect || !isUnderWay(request.token) {
+    for (index, request) in alone.enumerated() where !busy.contains(request.token) {
       let strikes = suspects.strikes(of: request.token)
       guard (strikes > 0) == isSuspect, choice.map({ strikes < $0.strikes }) ?? true else { continue }
       choice = (index, strikes)
     }
-    guard let choice else { return nil }
-    let request = alone.remove(at: choice.index)
-    aloneUnderWay[request.tag] = (request.token, isSuspect)
-    return [request]
+    return choice.map { alone.remove(at: $0.index) }
   }
 
-  private func isUnderWay(_ token: ArraySlice<UInt8>) -> Bool { aloneUnderWay.values.contains { $0.token == token } }
+  private func hasMessage(to suspect: ArraySlice<UInt8>) -> Bool {
+    underWay.values.contains { $0.suspectedToken == suspect } || alone.contains { $0.token == suspect }
+  }
 
   /// Called when a request returned by `next` has ended.
   public mutating func finish(_ batch: [PushRequest]) {
-    precondition(requestsUnderWay > 0, "more requests were finished than started")
-    requestsUnderWay -= 1
-    aloneUnderWay[batch[0].tag] = nil
-    again.remove(batch[0].tag)
-    slow.remove(batch[0].tag)
-    places[batch[0].tag] = nil
+    let ended = underWay.removeValue(forKey: ObjectIdentifier(batch[0]))
+    precondition(ended != nil, "only a request that was made can end")
   }
 
   /// Removes and returns the waiting messages whose deadline has passed.

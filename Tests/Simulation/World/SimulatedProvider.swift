@@ -13,8 +13,10 @@ final class SimulatedProvider {
   private let index: Int
   private var lane: SimulatedLane { world.lanes[index] }
   private var waiting: [PushRequest] = []
-  /// The messages of each request, by a number that is unique, unlike a tag.
+  /// The messages of each request, by a number that is unique, unlike a tag. Without those that did not leave.
   private var underWay: [Int: [PushRequest]] = [:]
+  /// The requests as the queue made them.
+  private var made: [Int: [PushRequest]] = [:]
   /// The messages that wait, if they share requests.
   private var queue: ExpoSendQueue?
   /// Requests that are suspected to hang because of one of their messages.
@@ -115,6 +117,7 @@ final class SimulatedProvider {
     let number = written
     written += 1
     underWay[number] = batch
+    made[number] = whole
     let path = Paths.path(world.seed, replica: life.replica.index, lane: index)
     var ill: (illness: PathIllness, isForToken: Bool)?
     for request in batch {
@@ -163,21 +166,25 @@ final class SimulatedProvider {
 
   /// Ends a request. Returns its messages; nil if it has ended before.
   private func end(_ number: Int, hasFailed: Bool) -> [PushRequest]? {
-    guard let batch = underWay.removeValue(forKey: number) else { return nil }
-    queue?.finish(batch)
+    guard let batch = underWay.removeValue(forKey: number), let whole = made.removeValue(forKey: number) else {
+      return nil
+    }
+    queue?.finish(whole)
     let wasDoubted = doubted.remove(number) != nil
     if !hasFailed {
       queue?.didTake(batch, life.localNow)
     } else if !wasDoubted, let sentAt = batch[0].leftAt {
-      queue?.didFail(batch, sentAt: sentAt, life.localNow)
+      queue?.didFail(whole, sentAt: sentAt, life.localNow)
     }
     return batch
   }
 
   /// A request has no answer for long.
   private func doubt(_ number: Int) {
-    guard let batch = underWay[number], let sentAt = batch[0].leftAt, doubted.insert(number).inserted else { return }
-    queue?.didFail(batch, sentAt: sentAt, isUnderWay: true, life.localNow)
+    guard let whole = made[number], let sentAt = underWay[number]?[0].leftAt, doubted.insert(number).inserted else {
+      return
+    }
+    queue?.didFail(whole, sentAt: sentAt, isUnderWay: true, life.localNow)
     planPump(after: 0)
   }
 
