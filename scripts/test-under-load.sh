@@ -27,7 +27,11 @@ chmod 755 "$clone"  # Postgres runs as another user
 git clone -q "$root" "$clone"
 
 echo "building a clone of $(git log -1 --format=%h)"
-if ! (cd "$clone" && make setup && scripts/sbom.py --pin && swift build --build-tests) >"$work/build.log" 2>&1; then
+built() {
+  cd "$clone" && make setup && scripts/sbom.py --pin && swift build --build-tests && scripts/fuzz.sh --quick --build &&
+    scripts/sim.sh --seeds 1
+}
+if ! (built) >"$work/build.log" 2>&1; then
   tail -n 20 "$work/build.log"
   exit 1
 fi
