@@ -58,7 +58,7 @@ public struct ExpoSendQueue {
 
   /// - Parameters:
   ///   - messagesMax: maximum number of messages in a request.
-  ///   - requestsMax: maximum number of requests of first tries under way; of repeats as many more.
+  ///   - requestsMax: maximum number of requests of first tries under way; of repeats twice as many.
   ///   - placeTime: how long a request of first tries counts.
   public init(messagesMax: Int, requestsMax: Int, placeTime: Nanoseconds = .seconds(1)) {
     self.messagesMax = messagesMax
@@ -149,7 +149,7 @@ public struct ExpoSendQueue {
     {
       return begin(batch, .first(until: now + placeTime))
     }
-    if count(.again) < requestsMax {
+    if count(.again) < 2 * requestsMax {
       if let message = nextAlone(isSuspect: false) { return begin([message], .again, alone: true) }
       let share = min(messagesAtOnce, max(1, repeats.count / Self.repeatParts))
       if let batch = Self.take(share, of: &repeats) { return begin(batch, .again) }
