@@ -37,8 +37,8 @@ public struct ExpoSendQueue {
     case first(until: Instant)
     case again
     case suspect
-    /// Nobody any more: it hangs.
-    case none
+    /// Nobody any more.
+    case hanging
   }
 
   /// A request under way.
@@ -133,7 +133,7 @@ public struct ExpoSendQueue {
     suspects.didFail(batch.map(\.token), sentAt: sentAt, now)
     let id = ObjectIdentifier(batch[0])
     // Suspects wait for each other to the end.
-    if isUnderWay, underWay[id]?.place != .suspect { underWay[id]?.place = .none }
+    if isUnderWay, underWay[id]?.place != .suspect { underWay[id]?.place = .hanging }
   }
 
   /// Whether this is the request of a suspect: its failure says nothing about others.
@@ -191,7 +191,7 @@ public struct ExpoSendQueue {
   /// The message to the token that failed least often, and has no request that it must wait for.
   private mutating func nextAlone(isSuspect: Bool) -> PushRequest? {
     guard !alone.isEmpty else { return nil }
-    let busy = underWay.values.filter { isSuspect || $0.place != .none }.compactMap(\.suspectedToken)
+    let busy = underWay.values.filter { isSuspect || $0.place != .hanging }.compactMap(\.suspectedToken)
     var choice: (index: Int, strikes: Int)?
     for (index, request) in alone.enumerated() where !busy.contains(request.token) {
       let strikes = suspects.strikes(of: request.token)
