@@ -2017,11 +2017,14 @@ begin
       raise exception using errcode = '55R01', message = format('callId: call %s was %s before; it does not ring again', left(v_given, 128), v_over),
         hint = 'Each call that rings needs an id of its own.';
     end if;
+    -- In one statement: a delivery that is settled meanwhile is counted once. Only here: whatever reads history locks all its partitions.
+    deliveries := (select count(*) from (
+      select d.kind, d.fallback_of from push.delivery d where d.outbox_id = enqueue_call.outbox_id union all
+      select h.kind, h.fallback_of from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
+    ) d where d.kind in (0, 3) and d.fallback_of is null);
+  else
+    deliveries := (select count(*) from push.delivery d where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   end if;
-  -- In one statement: a delivery that is settled meanwhile is counted once.
-  deliveries := (select count(*) from push.delivery d where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
-    + case when duplicate then (select count(*) from push.history h
-      where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null) else 0 end;
   skipped := case when duplicate or exists (select from push.calls_that_skip s where s.id = enqueue_call.outbox_id)
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
@@ -2702,7 +2705,7 @@ $_$;
 
 COMMENT ON FUNCTION push.follow(p_notes tid[]) IS 'makes of the calls of these notes what there should be, and deletes the notes. p_notes: where they are stored';
 
-CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEFAULT 50, p_within interval DEFAULT '00:00:10'::interval) RETURNS integer
+CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEFAULT 200, p_within interval DEFAULT '00:00:10'::interval) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -2744,8 +2747,12 @@ begin
     )
     select array_agg(c.tid)
     from (
-      select n.tid, (dense_rank() over (order by n.first, n.outbox_id) - 1) / case when p_urgent is null then 1 else 4 end as bite
-      from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
+      select n.tid, case when p_urgent is null then n.place when n.place <= 28 then floor(log(2.0, (n.place + 3) / 4.0))
+        else 3 + (n.place - 29) / 32 end as bite
+      from (
+        select n.tid, dense_rank() over (order by n.first, n.outbox_id) as place
+        from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
+      ) n
     ) c group by c.bite order by c.bite
   loop
     if v_count > 0 and clock_timestamp() > v_until then
@@ -5910,10 +5917,10 @@ begin
     -- Calls from before a restore neither ring nor are announced (push.put_away).
     when 'miss' then v_more := case when push.restored_at() is null then push.miss(1000) else 0 end >= 1000;
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
-    when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
-    when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
+    when 'follow_up_urgent' then v_more := push.follow_up(true, 200, interval '1 minute') >= 200;
+    when 'follow_up' then v_more := push.follow_up(false, 200, interval '1 minute') >= 200;
     when 'follow_up_again' then v_more := push.follow_up(null, 2000) > 0;
-    when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
+    when 'follow_up_all' then v_more := push.follow_up(true, 200, interval '1 year') + push.follow_up(false, 200, interval '1 year') >= 200;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
@@ -6481,20 +6488,25 @@ $$;
 COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call, and waits for others that have it; false: the call exists';
 
 CREATE FUNCTION push.take_job(p_gateway integer, p_urgent boolean DEFAULT NULL::boolean) RETURNS text
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
+declare
+  v_name text;
+begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
         and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
       and exists (select from push.gateways g where g.id = p_gateway and g.alive)
-    returning j.name
+    returning j.name into v_name;
+  return v_name;
+end
 $$;
 
 COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent, or one that is not; null: any';

@@ -9,7 +9,7 @@ end $$;
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
 select test.equal('there is a row for everything', (select string_agg(name || ':' || extract(epoch from every)::float, ' ' order by every, name)
   from push.job),
-  'follow_up:0.25 follow_up_again:0.25 follow_up_urgent:0.25 miss:0.25 promote:0.25 escalate:0.5 tally:0.5 expire:1 follow_up_all:5 prune:10 '
+  'follow_up:0.25 follow_up_urgent:0.25 miss:0.25 promote:0.25 escalate:0.5 tally:0.5 expire:1 follow_up_again:1 follow_up_all:5 prune:10 '
   'erase:15 expire_all:15 drop_partitions:3600 ensure_partitions:3600');
 update push.job set due_at = now() - interval '1 minute', every = '1 hour';
 update push.job set due_at = now() - interval '2 minutes' where name = 'expire';

@@ -28,6 +28,15 @@ select test.equal('what each claim, beat and job runs calls no such function', (
     and (p.prosecdef or p.proconfig is not null or p.prosrc ~* '\mfrom\M') and h.prosrc ~ format('\mpush\.%s\(', p.proname)
   where h.pronamespace = 'push'::regnamespace and h.proname in ('claim', 'pick', 'beat', 'put_away', 'take_job', 'run_job', 'follow_up')), null);
 
+select test.equal('nor is it one', (select string_agg(p.proname, ' ') from pg_proc p join pg_language l on l.oid = p.prolang
+  where p.pronamespace = 'push'::regnamespace and l.lanname = 'sql'
+    and p.proname in ('claim', 'pick', 'settle', 'park', 'beat', 'take_job', 'run_job', 'follow_up', 'enqueue_call')), null);
+
+-- A query that reads a part of history that only its arguments tell is planned anew at every call, and locks all partitions for that.
+select skipped from push.enqueue_call('{"callId": "plans", "from": "Gate"}', '[{"userId": "u", "fcmToken": "plans"}]') \g /dev/null
+select test.equal('whoever enqueues reads no history', (select count(*) from pg_locks l
+  join pg_class c on c.oid = l.relation and c.relname ~ '^history' where l.pid = pg_backend_pid()), 0::bigint);
+
 create function pg_temp.settings(p_name text) returns text language sql as $$
   select array_to_string(array(select c from pg_proc p, unnest(p.proconfig) c where p.oid = ('push.' || p_name)::regproc order by c), ' ')
 $$;

@@ -46,15 +46,15 @@ comment on column push.delivery.accepted_at is
   'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
 
--- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four calls, and begins no
--- more after a quarter of a second. Every run takes one, also if finding the notes took longer. The notes of a call are in one bite, so
--- that thousands of declines of one call are one piece of work.
+-- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of 4, 8, 16 and then 32 calls,
+-- because each costs as much as several calls, and begins no more after a quarter of a second. Every run takes one, also if finding the
+-- notes took longer. The notes of a call are in one bite, so that thousands of declines of one call are one piece of work.
 --
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone, and its
 -- notes are tried call by call, by the job follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
 -- it. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to half an hour, and given up when its missed calls would
 -- have expired.
-create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
+create or replace function push.follow_up(p_urgent boolean default false, p_max int default 200, p_within interval default '10 s')
 returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -90,8 +90,12 @@ begin
     )
     select array_agg(c.tid)
     from (
-      select n.tid, (dense_rank() over (order by n.first, n.outbox_id) - 1) / case when p_urgent is null then 1 else 4 end as bite
-      from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
+      select n.tid, case when p_urgent is null then n.place when n.place <= 28 then floor(log(2.0, (n.place + 3) / 4.0))
+        else 3 + (n.place - 29) / 32 end as bite
+      from (
+        select n.tid, dense_rank() over (order by n.first, n.outbox_id) as place
+        from (select n.*, min(n.turn) over (partition by n.outbox_id) as first from noted n) n
+      ) n
     ) c group by c.bite order by c.bite
   loop
     if v_count > 0 and clock_timestamp() > v_until then

@@ -4,20 +4,25 @@
 -- skips locked rows.
 
 insert into push.job (name, every) values
-  ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
+  ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '1 s'), ('follow_up_all', '5 s') on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
 
 -- Jobs that rings wait for (retries that are due, and next channels) are urgent. They run beside the others: a gateway takes one of each
 -- kind at a time, so that a call whose end takes seconds delays no ring.
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
-language sql volatile security definer set search_path = push, pg_temp as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_name text;
+begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
         and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
       and exists (select from push.gateways g where g.id = p_gateway and g.alive)
-    returning j.name
+    returning j.name into v_name;
+  return v_name;
+end
 $$;
 comment on function push.take_job is
   'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the '
@@ -34,10 +39,10 @@ begin
     -- Calls from before a restore neither ring nor are announced (push.put_away).
     when 'miss' then v_more := case when push.restored_at() is null then push.miss(1000) else 0 end >= 1000;
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
-    when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
-    when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
+    when 'follow_up_urgent' then v_more := push.follow_up(true, 200, interval '1 minute') >= 200;
+    when 'follow_up' then v_more := push.follow_up(false, 200, interval '1 minute') >= 200;
     when 'follow_up_again' then v_more := push.follow_up(null, 2000) > 0;
-    when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
+    when 'follow_up_all' then v_more := push.follow_up(true, 200, interval '1 year') + push.follow_up(false, 200, interval '1 year') >= 200;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
