@@ -23,6 +23,8 @@ public struct LaneScheduler: Sendable {
     /// How long after a claim that brought rows a busy lane waits for one that is worth its round trip. Deliveries whose requests get
     /// no answer may take most of its room, for longer than a call rings.
     public var busyWait = Nanoseconds.milliseconds(200)
+    /// How many deliveries a lane without room may hold beside those that were handed on. Their requests may be all that gets no answer.
+    public var besideHandedOn: Int = 8
     /// The interval at which another delivery tries while the last ones have no answer: in a half-open lane, and in one without room.
     public var probeInterval = Nanoseconds.seconds(1)
     /// After this time without a delivery a doubtful lane takes a new one like any other, instead of what other gateways leave. Otherwise
@@ -42,6 +44,8 @@ public struct LaneScheduler: Sendable {
     var inFlight: Int = 0
     /// How many of the held deliveries wait aside. They take no room, but count towards the window.
     var aside: Int = 0
+    /// How many of them are handed on, but still under way. They take room: a request takes a stream, whoever has its ring.
+    var handedOn: Int = 0
     var circuit = LaneCircuit()
     var rate: RateLimit?
     var throttledUntil = Instant(nanoseconds: .min)
@@ -75,7 +79,7 @@ public struct LaneScheduler: Sendable {
       askedForTry = false
       guard now >= throttledUntil else { return 0 }
       switch circuit.state {
-      case .halfOpen where inFlight == aside || triedAt + limits.probeInterval <= now:
+      case .halfOpen where inFlight == aside + handedOn || triedAt + limits.probeInterval <= now:
         askedForTry = true
         return capacity > 0 && inFlight < window ? 1 : 0
       case .open, .halfOpen:
@@ -89,10 +93,13 @@ public struct LaneScheduler: Sendable {
       // share of the window. If all are in doubt, one a second tries.
       let few = held > most ? capacity / (8 * parts) : 0
       let one = capacity > 0 && claimedAt + limits.probeInterval <= now ? 1 : 0
-      let room = max(0, min(max(most - held, min(max(few, one), window / parts - held)), window - inFlight))
+      // What was handed on may wait for its answers much longer. It keeps a few others from nothing.
+      let ours = held - handedOn
+      let beside = capacity > 0 && handedOn > 0 ? limits.besideHandedOn - ours : 0
+      let room = max(0, min(max(most - held, min(max(few, one, beside), window / parts - held)), window - inFlight))
       // A busy lane waits a little until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small,
       // and the other shares keep the connections busy meanwhile.
-      let isWorthIt = room >= most / (parts == 1 ? 4 : 2) || held == 0
+      let isWorthIt = room >= most / (parts == 1 ? 4 : 2) || ours == 0
       guard isWorthIt || claimedAt + limits.busyWait <= now else { return 0 }
       return min(room, rate?.available(now) ?? room)
     }
@@ -225,6 +232,20 @@ public struct LaneScheduler: Sendable {
     withLane(lane) { lane in
       precondition(lane.aside > 0, "a delivery came back that was not set aside")
       lane.aside -= 1
+    }
+  }
+
+  /// The gateway has handed a delivery on, and its request is still under way.
+  public mutating func didHandOn(_ lane: Int16) {
+    withLane(lane) { $0.handedOn += 1 }
+  }
+
+  /// The request of a delivery that was handed on has ended.
+  public mutating func didEndHandedOn(_ lane: Int16) {
+    withLane(lane) { lane in
+      precondition(lane.handedOn > 0, "a request ended of a delivery that was not handed on")
+      lane.handedOn -= 1
+      lane.inFlight -= 1
     }
   }
 

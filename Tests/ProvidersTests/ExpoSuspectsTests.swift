@@ -58,6 +58,19 @@ import Testing
     #expect(tags(requests(of: &queue, at(4))) == [[14]])
   }
 
+  @Test func `the last places are for first tries`() {
+    var queue = ExpoSendQueue(messagesMax: 1, requestsMax: 1)
+    _ = queue.append(make(1...3), at(0))
+    let first = (0..<3).flatMap { requests(of: &queue, at($0)) }
+    #expect(tags(first) == [[1], [2], [3]])
+    _ = queue.append(makeRepeats(5...6) + make([4]), at(3))
+    #expect(tags(requests(of: &queue, at(3))) == [[4]])
+    queue.finish(first[0])
+    #expect(requests(of: &queue, at(3)).isEmpty, "the place is for a first try")
+    queue.finish(first[1])
+    #expect(tags(requests(of: &queue, at(3))) == [[5]])
+  }
+
   @Test func `a token that fails alone although others work is sent last, alone, and one request at a time`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
     let (pair, bad) = (make(1...2), make([1]))

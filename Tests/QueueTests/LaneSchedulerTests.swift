@@ -59,6 +59,24 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [])
   }
 
+  @Test("rings that were handed on take room until their requests end; beside them, a lane holds eight")
+  func handedOn() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 100)
+    scheduler.setCapacity(10, of: 1)
+    scheduler.didClaim(20, of: 1)
+    #expect(scheduler.allowances(at(1000)).map(\.limit) == [1], "one a second tries")
+    for _ in 0..<20 { scheduler.didHandOn(1) }
+    #expect(scheduler.allowances(at(1000)).map(\.limit) == [8])
+    scheduler.didClaim(5, of: 1)
+    #expect(scheduler.allowances(at(1000)) == [])
+    #expect(scheduler.allowances(at(1200)).map(\.limit) == [3])
+    for _ in 0..<5 { scheduler.didFinish(1) }
+    for _ in 0..<20 { scheduler.didEndHandedOn(1) }
+    #expect(scheduler.allowances(at(1200)).map(\.limit) == [20])
+    #expect(scheduler.inFlight == 0)
+  }
+
   @Test("all lanes with room are in every claim; a lane that was served comes last in the next")
   func fairness() {
     var scheduler = LaneScheduler()
@@ -257,6 +275,20 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(2999)) == [])
     #expect(scheduler.didHear(.working, from: 1, at(2999)) == .closed)
     #expect(scheduler.allowances(at(2999)) == [LaneAllowance(lane: 1, limit: 10 - 2)])
+  }
+
+  @Test("a try that was handed on keeps a half-open circuit from no other")
+  func tryAfterOneHandedOn() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10)
+    scheduler.setCapacity(1, of: 1)
+    open(&scheduler)
+    #expect(scheduler.allowances(at(1000)).map(\.limit) == [1])
+    scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
+    #expect(scheduler.allowances(at(1300)) == [])
+    scheduler.didHandOn(1)
+    #expect(scheduler.allowances(at(1300)).map(\.limit) == [1])
   }
 
   @Test(

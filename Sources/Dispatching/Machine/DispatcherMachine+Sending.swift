@@ -251,8 +251,7 @@ extension DispatcherMachine {
   /// A result of a ring that was handed on, or that has ended by another answer. It says something about the lane. If the ring was
   /// accepted, or the token is dead, that ends it; if another gateway has it by now, only an acceptance does (`push.settle`).
   private mutating func handleLate(_ result: PushResult, _ entry: HeldDelivery, in batch: Int?, _ now: Instant) {
-    scheduler.didComeBack(entry.delivery.lane)
-    scheduler.didFinish(entry.delivery.lane)
+    scheduler.didEndHandedOn(entry.delivery.lane)
     // Its next try asks the other environment.
     var said = result
     if case .tokenInvalid(Self.badDeviceToken, _) = said.outcome, !entry.asksOther {

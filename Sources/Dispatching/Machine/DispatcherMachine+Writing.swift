@@ -96,7 +96,7 @@ extension DispatcherMachine {
 
   /// The delivery takes no room of its lane any more. If its provider still has it, it counts towards the window.
   mutating func leaveLane(_ entry: HeldDelivery) {
-    if entry.isInFlight { return scheduler.didSetAside(entry.delivery.lane) }
+    if entry.isInFlight { return scheduler.didHandOn(entry.delivery.lane) }
     setTurn(.none, of: entry)
     scheduler.didFinish(entry.delivery.lane)
   }

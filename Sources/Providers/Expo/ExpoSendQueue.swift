@@ -149,6 +149,8 @@ public struct ExpoSendQueue {
     {
       return begin(batch, .first(until: now + placeTime))
     }
+    // The last places are for first tries: if Expo is slow, they hang, too, and must not be ended for repeats.
+    guard requestsUnderWay < placesMax - requestsMax else { return nil }
     if count(.again) < 2 * requestsMax {
       if let message = nextAlone(isSuspect: false) { return begin([message], .again, alone: true) }
       let share = min(messagesAtOnce, max(1, repeats.count / Self.repeatParts))
