@@ -523,6 +523,20 @@ select pg_temp.age('b10', '3 s');
 select test.equal('the job is due at once while there are more', push.run_job('escalate') || ' ' || push.run_job('escalate'), 'true false');
 select test.follow();
 select test.equal('each is checked only once', pg_temp.bypass(), 0::bigint);
+insert into push.devices (user_id, provider, token, platform, voip) values
+  ('m1', 'apns', pg_temp.hex('fa1'), 'ios', true), ('m1', 'fcm', 'chance-token-0123456789-m1f', 'ios', false),
+  ('m2', 'apns', pg_temp.hex('fa2'), 'ios', true), ('m2', 'expo', 'ExponentPushToken[chance-m2e]', 'ios', false),
+  ('m3', 'apns', pg_temp.hex('fa3'), 'ios', true), ('m4', 'fcm', 'chance-token-0123456789-m4f', 'android', false),
+  ('m4', 'expo', 'ExponentPushToken[chance-m4e]', 'android', false);
+select pg_temp.lane_says(:g1, :apns, 0), pg_temp.lane_says(:g1, :fcm, 0);
+select pg_temp.enqueue('b1' || i, to_jsonb(array['m' || i])), pg_temp.age('b1' || i, '3 s') from generate_series(1, 4) i;
+select pg_temp.enqueue('b15', jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', 'chance-token-0123456789-b15',
+  'pushToken', 'ExponentPushToken[chance-b15]'))), pg_temp.age('b15', '3 s');
+select test.equal('each that has another channel is tried over it', format('%s: %s', pg_temp.bypass(), (
+  select string_agg(pg_temp.invites('b1' || i), '; ' order by i) from generate_series(1, 5) i)), '5: 0:apns:m1:fa1:ready 1:fcm:m1:m1f:ready<0; '
+  '0:apns:m2:fa2:ready 1:expo:m2:2e]:ready<0; 0:apns:m3:fa3:ready; 0:fcm:m4:m4f:ready 1:expo:m4:4e]:ready<0; '
+  '0:fcm:u:b15:ready 1:expo:u:15]:ready<0');
+select pg_temp.lane_says(:g1, :apns, 0), pg_temp.lane_says(:g1, :fcm, 100);
 
 -- A token that died while its phone was called, and the new one of that phone.
 insert into push.devices (user_id, provider, token, platform, voip, environment, registered_at) values
