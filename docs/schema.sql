@@ -2017,7 +2017,7 @@ begin
       raise exception using errcode = '55R01', message = format('callId: call %s was %s before; it does not ring again', left(v_given, 128), v_over),
         hint = 'Each call that rings needs an id of its own.';
     end if;
-    -- In one statement: a delivery that is settled meanwhile is counted once. Only here: whatever reads history locks all its partitions.
+    -- In one statement: a delivery that is settled meanwhile is counted once. Only here: a query on history is planned at every call.
     deliveries := (select count(*) from (
       select d.kind, d.fallback_of from push.delivery d where d.outbox_id = enqueue_call.outbox_id union all
       select h.kind, h.fallback_of from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since

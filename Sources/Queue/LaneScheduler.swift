@@ -23,7 +23,7 @@ public struct LaneScheduler: Sendable {
     /// How long after a claim that brought rows a busy lane waits for one that is worth its round trip. Deliveries whose requests get
     /// no answer may take most of its room, for longer than a call rings.
     public var busyWait = Nanoseconds.milliseconds(200)
-    /// How many deliveries a lane without room may hold beside those that were handed on. Their requests may be all that gets no answer.
+    /// How many deliveries a lane without room may hold beside those that were handed on, which may have the only requests without an answer.
     public var besideHandedOn: Int = 8
     /// The interval at which another delivery tries while the last ones have no answer: in a half-open lane, and in one without room.
     public var probeInterval = Nanoseconds.seconds(1)
@@ -44,7 +44,7 @@ public struct LaneScheduler: Sendable {
     var inFlight: Int = 0
     /// How many of the held deliveries wait aside. They take no room, but count towards the window.
     var aside: Int = 0
-    /// How many of them are handed on, but still under way. They take room: a request takes a stream, whoever has its ring.
+    /// How many of the held deliveries were handed on and are still under way. They take room: a request takes a stream, whoever has its ring.
     var handedOn: Int = 0
     var circuit = LaneCircuit()
     var rate: RateLimit?
@@ -93,7 +93,7 @@ public struct LaneScheduler: Sendable {
       // share of the window. If all are in doubt, one a second tries.
       let few = held > most ? capacity / (8 * parts) : 0
       let one = capacity > 0 && claimedAt + limits.probeInterval <= now ? 1 : 0
-      // What was handed on may wait for its answers much longer. It keeps a few others from nothing.
+      // Requests of rings that were handed on may get no answer for long, so a few others are claimed beside them.
       let ours = held - handedOn
       let beside = capacity > 0 && handedOn > 0 ? limits.besideHandedOn - ours : 0
       let room = max(0, min(max(most - held, min(max(few, one, beside), window / parts - held)), window - inFlight))

@@ -32,7 +32,7 @@ select test.equal('nor is it one', (select string_agg(p.proname, ' ') from pg_pr
   where p.pronamespace = 'push'::regnamespace and l.lanname = 'sql'
     and p.proname in ('claim', 'pick', 'settle', 'park', 'beat', 'take_job', 'run_job', 'follow_up', 'enqueue_call')), null);
 
--- A query that reads a part of history that only its arguments tell is planned anew at every call, and locks all partitions for that.
+-- A query on history, of which the arguments tell the partitions, was planned anew at every call.
 select skipped from push.enqueue_call('{"callId": "plans", "from": "Gate"}', '[{"userId": "u", "fcmToken": "plans"}]') \g /dev/null
 select test.equal('whoever enqueues reads no history', (select count(*) from pg_locks l
   join pg_class c on c.oid = l.relation and c.relname ~ '^history' where l.pid = pg_backend_pid()), 0::bigint);

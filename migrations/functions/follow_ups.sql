@@ -51,8 +51,8 @@ comment on column push.history.token is 'the device token; null: erased, or fini
 -- notes took longer. The notes of a call are in one bite, so that thousands of declines of one call are one piece of work.
 --
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone, and its
--- notes are tried call by call, by the job follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
--- it. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to half an hour, and given up when its missed calls would
+-- notes are tried call by call, by the job follow_up_again, each second. The time limit counts for the whole statement, and only once, so a run
+-- ends with it. A note that fails alone is due again after 250 ms, 1 s, 4 s, and so on up to half an hour, and given up when its missed calls would
 -- have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 200, p_within interval default '10 s')
 returns int

@@ -94,7 +94,7 @@ extension DispatcherMachine {
     held.remove(entry)
   }
 
-  /// The delivery takes no room of its lane any more. If its provider still has it, it counts towards the window.
+  /// The delivery leaves its lane. While its provider still has it, its request takes room.
   mutating func leaveLane(_ entry: HeldDelivery) {
     if entry.isInFlight { return scheduler.didHandOn(entry.delivery.lane) }
     setTurn(.none, of: entry)
