@@ -1,9 +1,9 @@
 // How many deliveries each lane may claim next. Pure.
 //
 // A lane is one app at one provider. A lane's room is the number of deliveries it may claim now. It follows from the provider's
-// capacity (the streams of its connections; 0 while none is usable), within the configured window and rate. It is 0 while the
-// lane's circuit is open or its provider asked for a pause. A lane without room claims nothing: its rows stay in the outbox, no
-// attempt is counted, and other lanes are not affected.
+// capacity (the streams of its connections; 0 while none is usable), within the configured window and rate. It is 0 while its
+// provider asked for a pause, and while the lane's circuit is open, unless requests only get no answer. A lane without room claims
+// nothing: its rows stay in the outbox, no attempt is counted, and other lanes are not affected.
 
 public import Runtime
 
@@ -132,6 +132,7 @@ public struct LaneScheduler: Sendable {
   /// Sets how many requests the lane's provider can take now.
   public mutating func setCapacity(_ capacity: Int, of lane: Int16) {
     withLane(lane) { $0.capacity = max(0, capacity) }
+    if capacity > 0 { hasHadCapacity = true }
   }
 
   /// The capacity and the rate of the lane's provider are divided among this many databases; at least 1.
@@ -252,8 +253,8 @@ public struct LaneScheduler: Sendable {
   /// Deliveries of all lanes held now.
   public var inFlight: Int { lanes.reduce(0) { $0 + $1.inFlight } }
 
-  /// Whether any lane could send.
-  public var hasCapacity: Bool { lanes.contains { $0.capacity > 0 } }
+  /// Whether any lane ever had a usable connection.
+  public private(set) var hasHadCapacity = false
 
   /// The condition of every lane at `now`. The rate is that since the previous call.
   public mutating func conditions(_ now: Instant) -> [LaneCondition] {

@@ -21,6 +21,16 @@ import Testing
     #expect(rig.permits() == [asked + .milliseconds(2400)])
   }
 
+  @Test("a gateway is ready once a provider could be reached, and stays so when all are lost")
+  func readiness() throws {
+    var rig = try MachineRig.open(capacity: 0)
+    #expect(rig.machine.obstacles(rig.now) == ["porteiro/fcm: no usable connection to the provider yet"])
+    rig.hear(.provider(.capacity(1), lane: 0))
+    #expect(rig.machine.obstacles(rig.now) == [])
+    rig.hear(.provider(.capacity(0), lane: 0))
+    #expect(rig.machine.obstacles(rig.now) == [])
+  }
+
   @Test("without a confirmed heartbeat nothing is sent or claimed; retries continue after one")
   func lapse() throws {
     var rig = try MachineRig.open()

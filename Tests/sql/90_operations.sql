@@ -271,11 +271,14 @@ select test.equal('a server without standbys needs none', (select string_agg(con
 -- A server that has all of it: in place of what Postgres would say.
 savepoint server;
 create schema said;
+create table said.names as select 'standby' as names;
 create function said.current_setting(text) returns text language sql as $$
-  select case $1 when 'synchronous_standby_names' then 'standby' else pg_catalog.current_setting($1) end $$;
+  select case $1 when 'synchronous_standby_names' then n.names else pg_catalog.current_setting($1) end from said.names n $$;
 create function said.pg_has_role(name, text, text) returns boolean language sql as 'select false';
-create table said.pg_stat_activity as select now() + interval '22 ms' as xact_start, 'client backend' as backend_type, 7 as pid, 'x' as usename;
-create table said.pg_prepared_xacts as select 'forgotten' as gid;
+create table said.pg_stat_activity as select now() + interval '22 ms' as xact_start, 'client backend' as backend_type, 7 as pid, 'x' as usename,
+  current_database() as datname union all select now() - interval '1 hour', 'client backend', 8, 'y', 'another';
+create table said.pg_prepared_xacts as
+  select x.gid, x.database from (values ('forgotten', current_database()), ('other', 'another')) x(gid, database);
 create table said.slot as select 2000000 as age;
 create view said.pg_replication_slots as select 'gone' as slot_name, false as active,
   ((pg_current_xact_id()::text::bigint + 4294967296 - s.age) % 4294967296)::text::xid as xmin from said.slot s;
@@ -285,13 +288,22 @@ create function pg_temp.server_is() returns text language sql set search_path = 
   where item in ('oldest transaction', 'prepared transactions', 'replication slots', 'synchronous standby') $$;
 select test.equal('what holds back vacuum, a standby that is gone, and what the role may not see are named', pg_temp.server_is(),
   'oldest transaction ok 00:00:00 (pid 7), of this role only; prepared transactions warn 1; replication slots warn gone holds back vacuum by '
-  '2000000 transactions; synchronous standby bad none is connected');
+  '2000000 transactions; synchronous standby bad 0 connected, 1 required');
 insert into said.pg_stat_replication values (null);
 update said.pg_stat_activity set xact_start = now() - interval '6 minutes';
 update said.slot set age = 20000000;
 select test.equal('a standby whose state the role may not see is there; what is old is bad', pg_temp.server_is(),
   'oldest transaction bad 00:06:00 (pid 7), of this role only; prepared transactions warn 1; replication slots bad gone holds back vacuum by '
-  '20000000 transactions; synchronous standby ok connected');
+  '20000000 transactions; synchronous standby ok 1 connected, 1 required');
+create function pg_temp.standbys(p_names text) returns text language plpgsql set search_path = said, pg_catalog as $$
+begin
+  update said.names set names = p_names;
+  return (select state || ' ' || value from push.health_of_server() where item = 'synchronous standby');
+end $$;
+select test.equal('with two required, one is not enough: ' || n, pg_temp.standbys(n), 'bad 1 connected, 2 required')
+  from unnest(array['2 (a, b)', 'FIRST 2 (a, b)', ' any  2(a,b,c)']) n;
+select test.equal('a list, a star and a number', (select string_agg(pg_temp.standbys(n), ', ') from unnest(array['a, b', '*', 'ANY 1 (a, b)',
+  '"2 (x"']) n), 'ok 1 connected, 1 required, ok 1 connected, 1 required, ok 1 connected, 1 required, ok 1 connected, 1 required');
 rollback to server;
 -- What the owner of the tables has written by hand.
 savepoint absurd;
@@ -350,13 +362,14 @@ select pg_temp.report(array[10, 10, 0], array['closed', 'open', 'closed']);
 select test.equal('so are an open circuit and a lane without a connection', pg_temp.lanes_are(),
   'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
 create function pg_temp.lanes_hint() returns text language sql as $$ select hint from push.health where item = 'lanes' $$;
-select test.equal('the hint is about a pause and a provider', pg_temp.lanes_hint(), 'These send nothing. push.resume_lane ends a pause '
-  '(push.audit says whose). push.failures and the replicas'' logs say why a provider fails: docs/operations/a-provider-is-down.md, '
+select test.equal('the hint is about a pause and a provider', pg_temp.lanes_hint(), 'These send nothing, or only tries. push.resume_lane ends a '
+  'pause (push.audit says whose). push.failures and the replicas'' logs say why a provider fails: docs/operations/a-provider-is-down.md, '
   'or requests-go-unanswered.md if it does not answer.');
 select pg_temp.report(array[10, 10, 10], array['half_open', 'half_open', 'closed']);
 select push.resume_lane('health', 'apns');
 select test.equal('so is a half-open circuit for which something waits', pg_temp.lanes_are(), 'bad health/apns: trying again');
-select test.equal('the hint is about a provider', pg_temp.lanes_hint() ~ '^These send nothing. push.failures .* requests-go-unanswered.md', true);
+select test.equal('the hint is about a provider',
+  pg_temp.lanes_hint() ~ '^These send nothing, or only tries. push.failures .* requests-go-unanswered.md', true);
 update push.delivery set state = 1, owner = :hg;
 select test.equal('also if its try has all that waits', pg_temp.lanes_are(), 'bad health/apns: trying again');
 select push.register_gateway('health-4', '1') as hg4 \gset
@@ -372,7 +385,7 @@ select test.equal('and the hint is about it', pg_temp.lanes_hint(), 'Where a rep
 select pg_temp.report(array[0, 10, 0], array['closed', 'open', 'closed']);
 select test.equal('so is one without a connection or with an open circuit, and what nobody sends is bad and comes first',
   pg_temp.lanes_are(), 'bad health/apns: trying again, health/expo: no connection at replica health-4');
-select test.equal('the hint says both', pg_temp.lanes_hint() ~ '^These send nothing. Where a replica is named', true);
+select test.equal('the hint says both', pg_temp.lanes_hint() ~ '^These send nothing, or only tries. Where a replica is named', true);
 select pg_temp.report(array[10, 10, 10], array['closed', 'open', 'closed']);
 update push.lane_status set circuit = 'closed' where gateway = :hg;
 select test.equal('an open circuit of one replica is no open circuit of the lane', (select circuit || ' ' || pg_temp.lanes_are()
@@ -433,7 +446,7 @@ select clock_timestamp() as begun, pg_temp.throttle(:hg, 600000) \gset
 select test.equal('so is a throttled lane', (select regexp_replace(pg_temp.lanes_are(), '[0-9]+', 'N')), 'warn health/fcm: throttled for N s');
 select test.equal('for the right time', (select substring(value from 'for (.*) s$')::int * interval '1 s' - interval '10 minutes'
   from push.health where item = 'lanes') between :'begun'::timestamptz - now() and clock_timestamp() - now() + interval '1 s', true);
-select test.equal('a hint says what is true now', pg_temp.lanes_hint(), 'These send nothing. A throttled lane sends again by itself.');
+select test.equal('a hint says what is true now', pg_temp.lanes_hint(), 'These send nothing, or only tries. A throttled lane sends again by itself.');
 select push.enqueue_call('{"callId": "throttled", "from": "x"}', '[{"userId": "u", "fcmToken": "throttled-token-0123456789"}]', 'health');
 select test.equal('it is bad when something waits', pg_temp.lanes_are() ~ '^bad health/fcm: throttled', true);
 select push.register_gateway('health-2', '1') as hg2 \gset
@@ -445,7 +458,7 @@ delete from push.delivery where lane in (select id from push.lane where app = 'h
 select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
 select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
 select test.equal('and the hint is about that', pg_temp.lanes_hint(),
-  'These send nothing. The configuration of a replica needs the app and provider that none serves.');
+  'These send nothing, or only tries. The configuration of a replica needs the app and provider that none serves.');
 select push.pause_lane('helth', 'fcm');
 select test.equal('a pause does not hide it', pg_temp.lanes_are(), 'bad helth/fcm: paused, and no replica serves it');
 select push.resume_lane('helth', 'fcm');

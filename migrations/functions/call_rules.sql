@@ -223,9 +223,8 @@ comment on function push.decline_call is
   'declined, the call ends, with their reason if all gave the same, else with the reason declined. call_id: payload.callId; '
   'user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined, busy, '
   'or connection_failed: the app could not reach the call, and the user gets a missed call, unless it was answered; device: the '
-  'phone that declined, if '
-  'known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call '
-  'had ended';
+  'phone that declined, if known, by its token or push.devices.id: it gets no cancel; if it is not known, none of the user''s VoIP '
+  'tokens gets one. Returns false if the user had declined before, or the call had ended';
 
 create or replace function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$

@@ -1,9 +1,10 @@
 -- What has become of a call's pushes, and which phones are told to stop.
 --
--- The functions from here on that take calls (void_unsent, cancel_rings, tell_missed, tell_untold, next_channels) are parts of
--- push.follow_up, which has locked the calls and sets the planner for all of them: a SET clause of each would cost more than a look-up. They
--- compare what there is with what there should be, so they may run twice, late, or after a crash. "in (select ...)" is a hashed subplan
--- here; a nested loop over the recipients of one call would cost the square of their number.
+-- The functions from here on that take calls (void_unsent, cancel_rings, tell_missed, tell_untold, next_channels) are parts of push.follow,
+-- which has locked the calls. push.follow_up sets the planner for all of them: a SET clause of each would cost more than a look-up
+-- (next_channels needs other settings, and has its own). They compare what there is with what there should be, so they may run twice, late,
+-- or after a crash. "in (select ...)" is a hashed subplan here; a nested loop over the recipients of one call would cost the square of
+-- their number.
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ end
 $$;
 comment on column push.apps.message_text is
   'whether the text of a message may be in its payload, as text, and is shown; false: such a message is refused';
+comment on column push.delivery.n is 'number of the push within its call, from 0, in the order in which they were made';
 comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
 comment on column push.gateways.login is 'the role as which it has registered';
 comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';

@@ -1,7 +1,7 @@
 -- The queue of what follows: from ends, declines and deletions of calls, and from pushes that failed.
 --
--- A note (push.follow_ups) is written in the transaction of its cause. A gateway takes notes when it hears that calls have ended, after a
--- settlement that failed, and as a job every 250 ms, always under READ COMMITTED and in a transaction of its own. What follows is
+-- A note (push.follow_ups) is written in the transaction of its cause. A gateway takes notes when it hears that calls have ended, when it has
+-- settled an invite that failed, and as a job every 250 ms, always under READ COMMITTED and in a transaction of its own. What follows is
 -- found by comparing what there is with what there should be, so a note may be taken twice, late, or after a crash, and the order of
 -- notes does not matter.
 --

@@ -30,13 +30,13 @@ language sql stable as $$
     from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
     left join (
       select greatest(now() - a.xact_start, '0') as age, a.pid from pg_stat_activity a
-      where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+      where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid() and a.datname = current_database()
       order by a.xact_start limit 1
     ) t on true
   union all
   select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
       'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
-    from (select count(*) from pg_prepared_xacts) p
+    from (select count(*) from pg_prepared_xacts x where x.database = current_database()) p
   union all
   select 'replication slots',
       coalesce(push.first_few(array_agg(format('%s holds back vacuum by %s transactions', s.slot_name, age(s.xmin)) order by age(s.xmin) desc)),
@@ -46,12 +46,16 @@ language sql stable as $$
       'A standby is gone, or runs a long query. If it does not come back, a superuser calls: select pg_drop_replication_slot(NAME).'
     from pg_replication_slots s where s.xmin is not null
   union all
-  -- Who may not see the state of standbys sees null.
-  select 'synchronous standby', case when s.names = '' then 'none is required' when s.is_there then 'connected' else 'none is connected' end,
-      case when s.names = '' or s.is_there then 'ok' else 'bad' end,
+  -- Who may not see the state of standbys sees null. A list without a number requires one.
+  select 'synchronous standby', case when s.required = 0 then 'none is required'
+        else format('%s connected, %s required', s.connected, s.required) end,
+      case when s.connected >= s.required then 'ok' else 'bad' end,
       'Commits of backends and of the HTTP API wait for it. Start it, or an administrator changes synchronous_standby_names.'
-    from (select current_setting('synchronous_standby_names') as names,
-      exists (select from pg_stat_replication r where coalesce(r.sync_state, 'sync') in ('sync', 'quorum')) as is_there) s
+    from (
+      select case when n.names = '' then 0 else coalesce(substring(n.names from '^\s*(?:\w+\s+)?(\d+)\s*\(')::int, 1) end as required,
+        (select count(*) from pg_stat_replication r where coalesce(r.sync_state, 'sync') in ('sync', 'quorum')) as connected
+      from (select current_setting('synchronous_standby_names') as names) n
+    ) s
   union all
   select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
@@ -125,7 +129,7 @@ language sql stable as $$
         case when exists (select from living) then 'all send' else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
       case when count(*) = 0 then 'A lane that sends nothing is named here.' else concat_ws(' ',
-        case when bool_or(t.what not like '% at replica %') then 'These send nothing.' end,
+        case when bool_or(t.what not like '% at replica %') then 'These send nothing, or only tries.' end,
         case when bool_or(t.what ~ ' at replica ') then 'Where a replica is named, the others send: docs/operations/requests-go-unanswered.md.' end,
         case when bool_or(t.what like 'paused%') then 'push.resume_lane ends a pause (push.audit says whose).' end,
         case when bool_or(t.what like '%serves it') then 'The configuration of a replica needs the app and provider that none serves.' end,
@@ -161,8 +165,8 @@ language sql stable as $$
   select 'ends that failed',
       coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
       case when count(*) = 0 then 'ok' else 'bad' end,
-      'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
-      'See docs/operations/ends-that-failed.md.'
+      'What follows is not done yet: missed calls and cancels, or, while a call rings, the next channels of its users. Each is tried again for '
+      '4 hours: push.timeline says when, the log of Postgres what failed. See docs/operations/ends-that-failed.md.'
     from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
@@ -175,14 +179,16 @@ language sql stable as $$
   select 'put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
       'In the last day, pushes of these calls could not be read and are dead (Unreadable), or calls, or users to be erased, cannot be changed. '
-      'XX001 or XX002: the table or an index is damaged, restore a backup. Others: a value written by hand, or somebody''s trigger.'
+      'XX001 or XX002: the table or an index is damaged, restore a backup. 40…, 53…, 55P03 or 57014, of a user: the erasure was in the way of '
+      'others, or too slow; it is tried again. Others: a value written by hand, or somebody''s trigger.'
     from push.audit a where a.action = 'put_aside' and a.at > now() - interval '1 day'
   union all
   -- Calls from before a restore are left as they are.
   select 'calls past their deadline', case when count(*) = 0 then 'none' else format('%s, the oldest for %s',
         count(*) || case when count(*) = 1000 then ' or more' else '' end, date_trunc('second', max(c.age))) end,
       case when count(*) = 0 then 'ok' else 'bad' end,
-      'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+      'They are not marked as missed: a replica runs the job miss (push.job). If housekeeping is in time, they cannot be changed (put aside), '
+      'or a transaction has locked them (oldest transaction).'
     from (
       select now() - push.finite(o.deadline_at) as age from push.outbox o
       where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
@@ -190,7 +196,7 @@ language sql stable as $$
     ) c
   union all
   select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
-      'A replica makes them every hour. What fails is in the replicas'' logs.'
+      'A replica makes them every hour. What fails is in the log of Postgres.'
     -- Up to the first that is missing.
     from (select coalesce(min(d), 61) - 1 as count from generate_series(1, 60) d where not exists (select from pg_class c
       where c.oid = to_regclass('push.history_' || to_char(now() at time zone 'UTC' + d * interval '1 day', 'YYYYMMDD')) and c.relispartition)) p
@@ -207,7 +213,8 @@ language sql stable as $$
       where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
   union all
   select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+      'A provider reported many tokens as dead at once: push.quarantined_devices shows which provider. push.resume_invalidation ends the hold, '
+      'and releases 10,000 tokens at a time: repeat it until none is left.'
     from (select count(*) from push.quarantined_tokens) q
 $$;
 comment on function push.health_of_calls is 'checks of calls, their history, receipts and tokens; for push.health';

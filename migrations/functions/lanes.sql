@@ -135,8 +135,9 @@ comment on column push.lanes.window_size is
 comment on column push.lanes.capacity is 'number of requests that the connections could carry';
 comment on column push.lanes.in_flight is 'number of requests in flight';
 comment on column push.lanes.circuit is
-  'closed (all is well), half_open (trying again, or closed at some of the replicas only) or open (nothing is sent)';
-comment on column push.lanes.throttled_until is 'the time until which the provider asked for a pause; null: it did not';
+  'closed (all is well), half_open (trying again, or closed at some of the replicas only) or open (nothing is sent, or only tries)';
+comment on column push.lanes.throttled_until is
+  'the time until which at least one replica waits, for a pause that the provider asked for or an open circuit; null: none waits';
 comment on column push.lanes.rate_per_second is 'requests sent in the last second';
 comment on column push.lanes.ready is
   'deliveries that could be sent now; above 30,000 divided by the number of lanes an estimate, rounded to three digits';

@@ -194,8 +194,8 @@ select push.grant_roles();
 -- reads a table that grows are fixed by these settings, and by the form of the query: a row is looked up with "cross join lateral (...
 -- offset 0)", which can only run once for each row of the batch, and is changed by its ctid, which no plan can find another way.
 --
--- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and push.claim, and functions that
--- the planner puts into the query around them, therefore have none: applying one costs about as much as a look-up.
+-- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and push.claim therefore have none,
+-- unless they need others, nor have functions that the planner puts into the query around them: applying one costs about as much as a look-up.
 do $$
 declare
   -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.

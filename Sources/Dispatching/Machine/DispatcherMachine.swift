@@ -189,11 +189,12 @@ public struct DispatcherMachine {
     held.count == writer.apartCount && writer.isIdle && (membership.isOpen ? ledger.isClear : ledger.isQuiet)
   }
 
-  /// The reasons why deliveries are not sent, one sentence each; empty if they are.
+  /// The reasons why this gateway is not ready, one sentence each; empty if it is. Providers that are lost later are none: all replicas
+  /// would be taken away at once, and their HTTP API with them. One that never had any has a fault of its own.
   public func obstacles(_ now: Instant) -> [String] {
     if let obstacle = databaseObstacle(now) { return [obstacle] }
-    if scheduler.hasCapacity { return [] }
-    return lanes.map { "\($0.name): no usable connection to the provider" }
+    if scheduler.hasHadCapacity { return [] }
+    return lanes.map { "\($0.name): no usable connection to the provider yet" }
   }
 
   /// The reason why nothing is claimed from the database; nil if deliveries are claimed.

@@ -4,7 +4,7 @@
 public enum OutboxEvent: Sendable {
   /// Something may be ready to be claimed. A hint: polling is the guarantee.
   case bell
-  /// The connections that claim and settle are up now. The owner should beat.
+  /// All connections are up now, apart from a listener that rests. The owner should beat.
   case available
   /// The store cannot be reached; calls fail until `available`.
   case unavailable(reason: String)
