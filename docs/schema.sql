@@ -236,6 +236,9 @@ begin
     delete from push.delivery d where d.ctid = any (p_places)
     returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
       case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
+  ), noted as (
+    -- A cancel may have stood for a missed call.
+    insert into push.follow_ups (outbox_id, why) select distinct g.outbox_id, 'untold' from gone g where g.kind = 1 and g.outcome >= 3
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
@@ -2296,7 +2299,13 @@ begin
     return p_erasure;
   end if;
   return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
-exception when lock_not_available then return v_former;
+exception
+  when lock_not_available then return v_former;
+  when others then
+    -- A call that cannot be masked keeps no other waiting.
+    if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+    perform push.name_fault('push.outbox.id ' || p_outbox_id, sqlstate);
+    return v_former;
 end
 $$;
 
@@ -2385,9 +2394,6 @@ declare
       order by d.due_at limit p_max for no key update skip locked) other
     limit p_max);
 begin
-  -- A cancel may have stood for a missed call.
-  insert into push.follow_ups (outbox_id, why)
-    select distinct d.outbox_id, 'untold' from push.delivery d where d.ctid = any (v_gone) and d.kind = 1;
   return push.bury(v_gone, 3);
 end
 $$;
@@ -3285,7 +3291,8 @@ CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, sta
       case when s.connected >= s.required then 'ok' else 'bad' end,
       'Commits of backends and of the HTTP API wait for it. Start it, or an administrator changes synchronous_standby_names.'
     from (
-      select case when n.names = '' then 0 else coalesce(substring(n.names from '^\s*(?:\w+\s+)?(\d+)\s*\(')::int, 1) end as required,
+      select case when n.names = '' then 0
+          else coalesce(substring(n.names from '^[[:space:]]*(?:[[:alpha:]]+[[:space:]]+)?([0-9]+)[[:space:]]*[(]')::int, 1) end as required,
         (select count(*) from pg_stat_replication r where coalesce(r.sync_state, 'sync') in ('sync', 'quorum')) as connected
       from (select current_setting('synchronous_standby_names') as names) n
     ) s
@@ -4912,9 +4919,9 @@ CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n inte
     AS $$
 #variable_conflict use_column
 declare
-  -- Variables, so that only these partitions are read. The minute covers rows that are settled meanwhile.
-  v_since timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_calls));
-  v_until timestamptz := clock_timestamp() + interval '1 minute';
+  -- Variables, so that only these partitions are read. The hours cover rows that are settled meanwhile, and a clock that was set.
+  v_since timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_calls)) - interval '1 hour';
+  v_until timestamptz := clock_timestamp() + interval '1 hour';
 begin
   return query
     select p.outbox_id, p.n, p.kind, p.lane, l.provider, p.user_id,
@@ -4947,7 +4954,9 @@ begin
               select count(*) from jsonb_array_elements(h.failures) f where f ->> 'status' <> '0' and not f ? 'hedged')
             + case when h.status is null or h.failures @> jsonb_build_array(jsonb_build_object('attempt', h.attempts, 'hedged', true))
               then 0 else 1 end end, h.fallback_of, h.deadline_at, false, h.created_at
-      from push.history h where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.finished_at >= o.created_at
+      -- Ids may repeat: a former call has ended before.
+      from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and greatest(h.created_at, h.finished_at) >= o.created_at
       offset 0
     ) p
     cross join lateral (select l.app, l.provider from push.lane l where l.id = p.lane offset 0) l;
@@ -5062,10 +5071,10 @@ declare
   v_calls bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
   v_why   text := (select f.why from push.follow_ups f where f.ctid = p_notes[1]);
   v_tries int := (select greatest(max(f.tries), 0) from push.follow_ups f where f.ctid = any (p_notes));
-  -- With the other notes of these calls, which would fail the same way.
+  -- With the other notes of these calls that are due, which would fail the same way.
   v_tids  tid[] := array(
     select f.ctid from push.follow_ups f
-    where f.outbox_id = any (v_calls) and (f.tries = 0 or f.ctid = any (p_notes)) for update skip locked);
+    where f.outbox_id = any (v_calls) and (f.tries = 0 and f.due_at <= clock_timestamp() or f.ctid = any (p_notes)) for update skip locked);
 begin
   if cardinality(v_calls) > 1 then
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
@@ -6097,7 +6106,7 @@ begin
       from gone g
       -- An invite that expired has no time left for another channel, unless its wait was longer than its window.
       where g.outcome >= 3 and g.kind = 0 and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
-        or g.outcome = 3 and g.kind = 1 or g.kind = 2 and p_reason[g.i] = 'SaidByCancel'
+        or g.outcome >= 3 and g.kind = 1 or g.kind = 2 and p_reason[g.i] = 'SaidByCancel'
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
@@ -6128,7 +6137,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that expired, for push.follow_up';
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites and cancels that failed for good or expired, for push.follow_up';
 
 CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6682,7 +6691,7 @@ CREATE FUNCTION push.tell_untold(p_calls bigint[]) RETURNS void
     AS $$
 begin
   with phone as (
-    select p.*, bool_or(p.kind = 1 and p.outcome = 3) over (partition by p.id, p.lane, p.token) as is_untold,
+    select p.*, bool_or(p.kind = 1 and (p.outcome = 3 or p.outcome = 4 and not p.may_ring)) over (partition by p.id, p.lane, p.token) as is_untold,
       max(p.n) filter (where p.kind = 2) over (partition by p.id, p.lane, p.token) as newest
     from push.pushes_of(p_calls) p where p.token is not null
   ), untold as materialized (
@@ -7727,7 +7736,7 @@ COMMENT ON TABLE push.follow_ups IS 'one reason to look at a call after the tran
 
 COMMENT ON COLUMN push.follow_ups.outbox_id IS 'the call: push.outbox.id';
 
-COMMENT ON COLUMN push.follow_ups.why IS 'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its lane sends nothing), untold (a cancel that would have shown a missed call was not sent)';
+COMMENT ON COLUMN push.follow_ups.why IS 'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its lane sends nothing), untold (a cancel that would have shown a missed call expired or was refused)';
 
 COMMENT ON COLUMN push.follow_ups.is_urgent IS 'whether a ring may depend on it';
 

@@ -221,8 +221,8 @@ extension MemoryOutbox {
       let left = outcome == .expired ? Limits.fallBackLeft : 0
       let hasFailed = outcome == .dead || outcome == .expired
       if row.isInvite, hasFailed, row.deadlineAt > now + left { note(row.key.outboxID, .failed, at: now) }
-      let isExpiredCancel = row.kind == PushKind.cancel.rawValue && outcome == .expired
-      if isExpiredCancel || reason == "SaidByCancel" { note(row.key.outboxID, .untold, at: now) }
+      let isFailedCancel = row.kind == PushKind.cancel.rawValue && hasFailed
+      if isFailedCancel || reason == "SaidByCancel" { note(row.key.outboxID, .untold, at: now) }
     }
     commit(isDurable: true)
     return count

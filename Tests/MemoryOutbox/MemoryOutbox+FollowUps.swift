@@ -114,7 +114,7 @@ extension MemoryOutbox {
   /// A cancel that would have shown the missed call was not sent: the missed call is sent after all.
   private mutating func tellUntold(_ call: MemoryCall, at now: DatabaseTime) {
     let pushes = pushes(of: call)
-    let untold = Set(pushes.filter { $0.kind == .cancel && $0.outcome == .expired }.map(\.channel))
+    let untold = Set(pushes.filter(\.hasShownNothing).map(\.channel))
     var seen: Set<MemoryChannel> = []
     // The last one of each phone.
     for missed in pushes.reversed() where missed.kind == .missedCall && seen.insert(missed.channel).inserted {

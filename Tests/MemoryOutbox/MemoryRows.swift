@@ -174,6 +174,9 @@ public struct MemoryPush: Sendable {
   /// Whether its phone may have got it, as far as the database knows.
   public var mayHaveArrived: Bool
   public var deadlineAt: DatabaseTime
+
+  /// Whether it is a cancel that has not shown the missed call it stood for.
+  public var hasShownNothing: Bool { kind == .cancel && (outcome == .expired || outcome == .dead && !mayHaveArrived) }
 }
 
 /// `push.follow_ups`: something has happened to a call from which more follows.
@@ -185,7 +188,7 @@ public struct MemoryNote: Sendable {
     case declined
     /// An invite has failed for good.
     case failed
-    /// A cancel that would have shown the missed call was not sent.
+    /// A cancel that would have shown the missed call has expired or was refused.
     case untold
   }
 

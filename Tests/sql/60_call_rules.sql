@@ -350,3 +350,18 @@ select test.equal('of many in one statement, too, and for each user',
   group by user_id) x), '100 100');
 select test.equal('no token is noted as dead', (select count(*) from push.token_invalidations where token like 'm%-token%'), 0::bigint);
 delete from push.devices where user_id in ('many', 'more');
+
+-- Another server is the primary, and its clock differs.
+select push.register_gateway('clocks', '1') as g \gset
+create function pg_temp.cancels_after(p_gateway int, p_call text, p_step interval) returns bigint language plpgsql as $$
+declare
+  v_id bigint := test.call(p_call, 1, 'clocks');
+begin
+  perform test.claim(p_gateway, 100, 'clocks');
+  perform test.settle(p_gateway, v_id, 0, 1);
+  update push.history set finished_at = finished_at + p_step where outbox_id = v_id;
+  perform push.end_call(p_call, app => 'clocks'), test.follow();
+  return (select count(*) from push.deliveries where call_id = p_call and kind = 'cancel');
+end $$;
+select test.equal('a phone that rang by a clock that was ahead gets a cancel', pg_temp.cancels_after(:g, 'ahead', '90 s'), 1::bigint);
+select test.equal('and one that rang by a clock that is behind that of the call', pg_temp.cancels_after(:g, 'behind', '-90 s'), 1::bigint);

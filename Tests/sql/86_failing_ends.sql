@@ -77,6 +77,15 @@ select test.equal('and push.timeline, with the time of the next try', (select st
     from push.follow_ups f join push.outbox o on o.id = f.outbox_id where o.call_id = 'c-1')), ', ')
   from push.timeline('c-1', 'ends') where event ~ 'fail'), 'end failed 1 t');
 select test.equal('not of others', (select count(*) from push.timeline('c-2', 'ends') where event ~ 'fail'), 0::bigint);
+savepoint patient;
+select pg_temp.late('patient-' || i, case i when 1 then 'bad' else 'u' end) from generate_series(1, 2) i \g /dev/null
+insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+  select id, 'unheard', true, now() + interval '30 minutes' from push.outbox where call_id = 'patient-2';
+select push.miss(), test.follow() \g /dev/null
+select test.equal('what is to be done later is not done earlier because a call of the same run fails', (select string_agg(format('%s %s',
+    f.tries, f.due_at - now()), ', ') from push.follow_ups f join push.outbox o on o.id = f.outbox_id where o.call_id = 'patient-2'),
+  '0 00:30:00');
+rollback to patient;
 savepoint deleted;
 delete from push.outbox where call_id like 'c-%';
 select test.equal('none of a call that was deleted', (select string_agg(value || ' ' || state, '') from push.health

@@ -172,6 +172,13 @@ select test.equal('its cancel is settled by a gateway', pg_temp.pushes('void'), 
 select test.equal('as it was', (select string_agg(distinct format('%s %s %s', d.token, d.user_id, d.deadline_at = h.deadline_at), ', ')
   from push.delivery d join push.history h on h.outbox_id = d.outbox_id and h.kind = d.kind and h.token = d.token),
   'cancel-token-0123456789-void-01 u t, cancel-token-0123456789-void-02 u t');
+select pg_temp.rung('dead') \g /dev/null
+select pg_temp.claim(:g, :fcm, 2) \g /dev/null
+select pg_temp.claim(:g, :fcm, 9) \g /dev/null
+select pg_temp.settle('dead', 2, 2, 'SaidByCancel') \g /dev/null
+select test.follow();
+select pg_temp.settle('dead', 1, 4, 'INVALID_ARGUMENT'), test.follow() \g /dev/null
+select test.equal('its cancel is refused for good', pg_temp.pushes('dead'), 'missed_call:-01 missed_call:-02');
 select pg_temp.rung('said') \g /dev/null
 select pg_temp.claim(:g, :fcm, 2) \g /dev/null
 select pg_temp.claim(:g, :fcm, 9) \g /dev/null

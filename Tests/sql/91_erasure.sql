@@ -451,6 +451,37 @@ select push.finish_erasures() \g /dev/null
 select test.equal('the next one another', pg_temp.chimes(), 'chime-1 chime-2');
 rollback to rings;
 
+-- A call that cannot be masked keeps nothing else of the user.
+savepoint unmaskable;
+delete from push.erasure;
+delete from push.audit where action = 'put_aside';
+select push.register_device('stays', 'erase', 'fcm', 'stays-token-0123456789') \g /dev/null
+insert into push.outbox (app, payload, recipients)
+  select 'erase', jsonb_build_object('callId', 'stays-' || i, 'from', 'x'), '["other", "stays"]' from generate_series(1, 2) i;
+select push.end_call('stays-' || i, 'declined', 'erase') from generate_series(1, 2) i \g /dev/null
+select test.follow();
+create function pg_temp.stay() returns trigger language plpgsql as $$
+begin
+  if new.call_id = 'stays-1' and new.erased_at is distinct from old.erased_at then raise program_limit_exceeded; end if;
+  return new;
+end $$;
+create trigger aab_stay before update on push.outbox for each row execute function pg_temp.stay();
+create function pg_temp.stays() returns text language sql as $$
+  select format('%s devices, waiting %s, masked %s, named %s', (select count(*) from push.devices d where d.user_id = 'stays'),
+    (select string_agg(o.call_id, ' ') from push.outbox o where o.id = any (e.waiting)),
+    (select string_agg(o.call_id, ' ' order by o.id) from push.outbox o where o.call_id ~ '^stays' and not o.recipients ? 'stays'),
+    (select string_agg(o.call_id || ' ' || (a.detail ->> 'sqlstate'), ', ') from push.audit a join push.outbox o
+      on a.target = 'push.outbox.id ' || o.id where a.action = 'put_aside'))
+  from push.erasure e $$;
+select push.erase_user('stays', 'erase', 60000) \g /dev/null
+select test.equal('it waits and is named, and the rest is erased', pg_temp.stays(),
+  '0 devices, waiting stays-1, masked stays-2, named stays-1 54000');
+drop trigger aab_stay on push.outbox;
+select pg_temp.go_on() \g /dev/null
+select test.equal('it is masked when nothing is wrong any more', pg_temp.stays(),
+  '0 devices, waiting , masked stays-1 stays-2, named stays-1 54000');
+rollback to unmaskable;
+
 -- A mistyped app, also while no gateway has served any app.
 savepoint none_served;
 delete from push.apps;

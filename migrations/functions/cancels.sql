@@ -18,9 +18,9 @@ create or replace function push.pushes_of(p_calls bigint[]) returns table (
 language plpgsql stable set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  -- Variables, so that only these partitions are read. The minute covers rows that are settled meanwhile.
-  v_since timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_calls));
-  v_until timestamptz := clock_timestamp() + interval '1 minute';
+  -- Variables, so that only these partitions are read. The hours cover rows that are settled meanwhile, and a clock that was set.
+  v_since timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_calls)) - interval '1 hour';
+  v_until timestamptz := clock_timestamp() + interval '1 hour';
 begin
   return query
     select p.outbox_id, p.n, p.kind, p.lane, l.provider, p.user_id,
@@ -53,7 +53,9 @@ begin
               select count(*) from jsonb_array_elements(h.failures) f where f ->> 'status' <> '0' and not f ? 'hedged')
             + case when h.status is null or h.failures @> jsonb_build_array(jsonb_build_object('attempt', h.attempts, 'hedged', true))
               then 0 else 1 end end, h.fallback_of, h.deadline_at, false, h.created_at
-      from push.history h where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.finished_at >= o.created_at
+      -- Ids may repeat: a former call has ended before.
+      from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and greatest(h.created_at, h.finished_at) >= o.created_at
       offset 0
     ) p
     cross join lateral (select l.app, l.provider from push.lane l where l.id = p.lane offset 0) l;
@@ -72,6 +74,9 @@ begin
     delete from push.delivery d where d.ctid = any (p_places)
     returning d.*, case when d.accepted_at is null then p_outcome else (d.accepted_at > d.deadline_at)::int end as outcome,
       case when d.accepted_at is null then coalesce(p_reason, d.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
+  ), noted as (
+    -- A cancel may have stood for a missed call.
+    insert into push.follow_ups (outbox_id, why) select distinct g.outbox_id, 'untold' from gone g where g.kind = 1 and g.outcome >= 3
   ), counted as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6

@@ -200,7 +200,13 @@ begin
     return p_erasure;
   end if;
   return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
-exception when lock_not_available then return v_former;
+exception
+  when lock_not_available then return v_former;
+  when others then
+    -- A call that cannot be masked keeps no other waiting.
+    if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
+    perform push.name_fault('push.outbox.id ' || p_outbox_id, sqlstate);
+    return v_former;
 end
 $$;
 comment on function push.erase_from_call is 'masks the user in one call, or declines it if it rings; it waits while something is owed';

@@ -28,7 +28,7 @@ alter table push.follow_ups alter outbox_id set statistics 0, alter why set stat
 comment on table push.follow_ups is 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
 comment on column push.follow_ups.why is
   'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its '
-  'lane sends nothing), untold (a cancel that would have shown a missed call was not sent)';
+  'lane sends nothing), untold (a cancel that would have shown a missed call expired or was refused)';
 comment on column push.follow_ups.is_urgent is 'whether a ring may depend on it';
 comment on column push.follow_ups.due_at is 'when it is taken; after a failure, when it is tried again';
 comment on column push.follow_ups.noted_at is 'when it was noted';
@@ -193,10 +193,10 @@ declare
   v_calls bigint[] := array(select distinct f.outbox_id from push.follow_ups f where f.ctid = any (p_notes));
   v_why   text := (select f.why from push.follow_ups f where f.ctid = p_notes[1]);
   v_tries int := (select greatest(max(f.tries), 0) from push.follow_ups f where f.ctid = any (p_notes));
-  -- With the other notes of these calls, which would fail the same way.
+  -- With the other notes of these calls that are due, which would fail the same way.
   v_tids  tid[] := array(
     select f.ctid from push.follow_ups f
-    where f.outbox_id = any (v_calls) and (f.tries = 0 or f.ctid = any (p_notes)) for update skip locked);
+    where f.outbox_id = any (v_calls) and (f.tries = 0 and f.due_at <= clock_timestamp() or f.ctid = any (p_notes)) for update skip locked);
 begin
   if cardinality(v_calls) > 1 then
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);

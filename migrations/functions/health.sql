@@ -52,7 +52,8 @@ language sql stable as $$
       case when s.connected >= s.required then 'ok' else 'bad' end,
       'Commits of backends and of the HTTP API wait for it. Start it, or an administrator changes synchronous_standby_names.'
     from (
-      select case when n.names = '' then 0 else coalesce(substring(n.names from '^\s*(?:\w+\s+)?(\d+)\s*\(')::int, 1) end as required,
+      select case when n.names = '' then 0
+          else coalesce(substring(n.names from '^[[:space:]]*(?:[[:alpha:]]+[[:space:]]+)?([0-9]+)[[:space:]]*[(]')::int, 1) end as required,
         (select count(*) from pg_stat_replication r where coalesce(r.sync_state, 'sync') in ('sync', 'quorum')) as connected
       from (select current_setting('synchronous_standby_names') as names) n
     ) s

@@ -71,9 +71,6 @@ declare
       order by d.due_at limit p_max for no key update skip locked) other
     limit p_max);
 begin
-  -- A cancel may have stood for a missed call.
-  insert into push.follow_ups (outbox_id, why)
-    select distinct d.outbox_id, 'untold' from push.delivery d where d.ctid = any (v_gone) and d.kind = 1;
   return push.bury(v_gone, 3);
 end
 $$;

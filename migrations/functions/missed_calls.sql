@@ -93,12 +93,12 @@ $$;
 comment on function push.tell_missed is 'makes missed calls of calls that nobody answered, declined or voided';
 
 -- A missed call that is still owed no longer counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made
--- again.
+-- again. A cancel that is dead and may have arrived has shown it.
 create or replace function push.tell_untold(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   with phone as (
-    select p.*, bool_or(p.kind = 1 and p.outcome = 3) over (partition by p.id, p.lane, p.token) as is_untold,
+    select p.*, bool_or(p.kind = 1 and (p.outcome = 3 or p.outcome = 4 and not p.may_ring)) over (partition by p.id, p.lane, p.token) as is_untold,
       max(p.n) filter (where p.kind = 2) over (partition by p.id, p.lane, p.token) as newest
     from push.pushes_of(p_calls) p where p.token is not null
   ), untold as materialized (

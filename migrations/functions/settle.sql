@@ -85,7 +85,7 @@ begin
       from gone g
       -- An invite that expired has no time left for another channel, unless its wait was longer than its window.
       where g.outcome >= 3 and g.kind = 0 and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
-        or g.outcome = 3 and g.kind = 1 or g.kind = 2 and p_reason[g.i] = 'SaidByCancel'
+        or g.outcome >= 3 and g.kind = 1 or g.kind = 2 and p_reason[g.i] = 'SaidByCancel'
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
@@ -126,7 +126,7 @@ comment on function push.settle is
   'answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its '
   'receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is '
   'unused. p_reason null: for a void delivery '
-  'CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites that failed for good and cancels that '
+  'CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed. Notes invites and cancels that failed for good or '
   'expired, for push.follow_up';
 
 create or replace function push.settled(

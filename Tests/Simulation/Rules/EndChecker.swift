@@ -59,7 +59,7 @@ struct EndChecker {
     if told.count > 1 { violate(Self.missed, "\(row.key.story) is the second one") }
     let isShown = outbox.pushes(of: call).contains { push in
       guard push.kind == .cancel, push.channel == row.channel else { return false }
-      return outbox.deliveries[push.key].map { !$0.isPaired } ?? (push.outcome != .expired)
+      return outbox.deliveries[push.key].map { !$0.isPaired } ?? !push.hasShownNothing
     }
     if isShown && told.count == 1 { violate(Self.missed, "\(row.key.story) follows a cancel that shows it, too") }
     if call.state == .answered || call.state == .ringing || call.declined[row.userID] != nil {
