@@ -37,7 +37,9 @@ public final class PushRequest: @unchecked Sendable {
   /// Whether the push was sent before, by whomever. First tries come first.
   public var isRepeat = false
   /// When its provider wrote it last; nil while it waits. What was not written shows nothing of the provider.
-  public var leftAt: Instant?
+  public var leftAt: Instant? { didSet { original?.leftAt = leftAt } }
+  /// The request of which this is the encrypted form; nil if there is none. It has left when this one has.
+  var original: PushRequest?
   /// The number of the request that carries it together with others; nil if it goes alone. What such a request shows is shown once.
   public var batch: Int?
 

@@ -162,12 +162,15 @@ import Testing
     let requests = rig.sends()
     #expect(requests.count == 101)
     if answers {
-      rig.live(.milliseconds(500))
-      rig.answer([requests[0]])
+      // Each shows that the provider works. Those that wait show nothing new by that.
+      for answered in 0...5 {
+        rig.live(.milliseconds(answered == 0 ? 500 : 900))
+        rig.answer([requests[answered]])
+      }
     } else {
       rig.answer([requests[0]], .expired)
+      rig.live(.seconds(5))
     }
-    rig.live(.seconds(5))
     #expect(Self.handedOn(&rig).count == count)
   }
 

@@ -84,6 +84,24 @@ import Testing
     #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.delivered])
   }
 
+  @Test("a ring that comes back after its time to be handed on is handed on all the same")
+  func lostAndOverdue() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().count == 1)
+    rig.pass(.seconds(1))
+    for _ in rig.beats() { rig.hear(.beaten(.success(false), askedAt: rig.now)) }
+    for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
+    rig.pass(.seconds(3))
+    for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
+    rig.hear(.registered(.success(()), askedAt: rig.now))
+    rig.hear(.outbox(.bell))
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().isEmpty)
+    rig.live(.milliseconds(1_400))
+    #expect(rig.parkings().flatMap(\.parkings).map(\.isHandedOn) == [true])
+  }
+
   @Test("a new gateway id is used only when no statement of the former one is pending")
   func fencedWhileWriting() throws {
     var rig = try MachineRig.open()

@@ -140,22 +140,30 @@ import Testing
   }
 
   @Test func `failures of a token say nothing of its lane from the second on before which others have worked`() {
-    let now = Instant(nanoseconds: 0)
+    var now = Instant(nanoseconds: 0)
     var suspects = TokenSuspects()
+    /// A request leaves, and fails a second later.
+    func fail() {
+      suspects.didFail([1], sentAt: now, now + .seconds(1))
+      now = now + .seconds(2)
+    }
     func areItsOwn() -> [Bool] {
       let failures = suspects.failures(of: [1], now)
       return [failures.areItsOwn, failures.isLastItsOwn]
     }
-    suspects.didFail([1], now)
-    suspects.didFail([1], now)
+    fail()
+    fail()
     #expect(areItsOwn() == [false, false], "nobody has worked: the provider may be ill")
     suspects.didWork([2], now)
-    suspects.didFail([1], now)
+    let before = now
+    fail()
     #expect(areItsOwn() == [true, false], "not yet the token's own")
     suspects.didWork([2], now)
-    suspects.didFail([1], now)
+    suspects.didFail([1], sentAt: before, now)
+    #expect(areItsOwn() == [true, false], "the same request, or one that left before it failed, shows nothing new")
+    fail()
     #expect(areItsOwn() == [true, true])
-    suspects.didFail([1], now)
+    fail()
     #expect(areItsOwn() == [true, false], "nobody has worked since")
     let later = now + TokenSuspects.evidenceLife
     #expect(!suspects.failures(of: [1], later).areItsOwn, "nobody has worked for a while: the provider may be ill")

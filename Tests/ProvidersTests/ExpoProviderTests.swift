@@ -193,7 +193,8 @@ final class ProviderReports: Sendable {
   @Test func `a message that was withdrawn after its request had left does not go into another request`() {
     let now = SystemClock().now()
     let batch = (1...3).map { request($0, "mixed-\($0)") }
-    let flight = ExpoFlight(batch, accessToken: nil, startedAt: now, lateAnswerTimeout: .seconds(5))
+    let flight = ExpoFlight(
+      batch, accessToken: nil, startedAt: now, patience: .seconds(2), lateAnswerTimeout: .seconds(5))
     #expect(flight.leave(now))
     #expect(flight.withdraw([2, 9], now).isEmpty)
     #expect(flight.unanswered.map(\.tag) == [1, 2, 3])
@@ -207,10 +208,13 @@ final class ProviderReports: Sendable {
     let now = SystemClock().now()
     let batch = (1...2).map { request($0, "mixed-\($0)", in: .seconds(30)) }
     func flight() -> ExpoFlight {
-      ExpoFlight(
-        batch, accessToken: nil, startedAt: now, doubtedAt: now + .seconds(2), lateAnswerTimeout: .seconds(5))
+      ExpoFlight(batch, accessToken: nil, startedAt: now, patience: .seconds(2), lateAnswerTimeout: .seconds(5))
     }
+    let unwritten = flight()
+    #expect(unwritten.expire(at: now + .seconds(9)).isEmpty)
+    #expect(!unwritten.isDoubted, "it was not written")
     let silent = flight()
+    #expect(silent.leave(now))
     #expect(silent.earliestDeadline == now + .seconds(2) && !silent.isDoubted)
     #expect(silent.expire(at: now + .seconds(2)).isEmpty)
     #expect(silent.isDoubted)
@@ -249,6 +253,25 @@ final class ProviderReports: Sendable {
     #expect(results[5]?.outcome == .unknown(reason: "TimedOut"))
     #expect(results[5]?.sentAt != nil)
     #expect(messageID(results[6]).last == "token-6")
+    await fixture.stop(within: .milliseconds(100))
+  }
+
+  @Test func `a connection that cannot be made stops nothing because another request hangs`() async throws {
+    let server = try CurlTestServer.shared.get()
+    let relay = try TCPRelay(to: UInt16(server.port))
+    defer { relay.stop() }
+    let fixture = try Fixture { $0.url = "https://localhost:\(relay.port)/" }
+    await fixture.start()
+    let silent = request(1, "hang-1")
+    await fixture.provider.send([silent])
+    try await eventually("it is written") { await fixture.provider.areWritten([silent]) }
+    relay.move(to: 1)  // where nobody listens
+    await fixture.provider.send([request(2, "token-2")])
+    let failed = await fixture.reports.results(1)[2]
+    #expect(failed != nil && failed?.sentAt == nil)
+    relay.move(to: UInt16(server.port))
+    await fixture.provider.send([request(3, "token-3")])
+    #expect(messageID(await fixture.reports.results(2)[3]).last == "token-3")
     await fixture.stop(within: .milliseconds(100))
   }
 

@@ -51,6 +51,31 @@ import Testing
     await bench.stop()
   }
 
+  @Test func `a push has left while the push service has it, and has not when its stream was refused`() async throws {
+    let server = try HTTP2TestServer { exchange in
+      guard exchange.connection.noted("held") == 0 else {
+        exchange.connection.note("refused")
+        return exchange.connection.session.reset(exchange.stream, .refusedStream)
+      }
+      exchange.connection.note("held")
+      exchange.connection.hold(exchange)
+    }
+    let bench = try ProviderBench.webPush(server.port, peers: [server.loop])
+    await bench.start()
+    let held = bench.request(0, token: bench.token)
+    await bench.provider.send([held])
+    try await eventually("it has left") { await bench.provider.hasLeft(held) }
+    await server.perform { server in for exchange in server.held { exchange.respond(201) } }
+    #expect(await bench.reports.results(1)[0]?.outcome == .accepted(messageID: nil))
+    let refused = bench.request(1, token: bench.token)
+    await bench.provider.send([refused])
+    try await eventually("it was refused, and waits") {
+      guard await server.perform({ $0.notes["refused"] ?? 0 }) > 0 else { return false }
+      return await !bench.provider.hasLeft(refused)
+    }
+    await bench.stop()
+  }
+
   @Test func `a push on a refused stream is sent again with the same bytes`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note("\(exchange.message.body)")
@@ -90,4 +115,8 @@ import Testing
     #expect(await servers[1].perform { $0.connectionCount } == 1)
     await bench.stop()
   }
+}
+
+extension WebPushProvider {
+  fileprivate func hasLeft(_ request: PushRequest) -> Bool { request.leftAt != nil }
 }

@@ -82,6 +82,8 @@ extension DispatcherMachine {
       return true
     case .waiting, .sent, .settling, .settled:
       former.adopt(entry.lease, at: entry.place)
+      // Its time to be handed on may have passed while it was another gateway's.
+      if former.isSent, former.rescueAt.map({ $0 <= now }) == true { watch(former, for: patience(of: former), now) }
       if entry.delivery.isEndedInvite, former.mayRing { void(former, now) }
       return false
     }

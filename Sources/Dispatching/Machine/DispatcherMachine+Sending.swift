@@ -147,11 +147,11 @@ extension DispatcherMachine {
   }
 
   /// How long a ring waits for its answer.
-  private func patience(of entry: HeldDelivery) -> Nanoseconds {
+  func patience(of entry: HeldDelivery) -> Nanoseconds {
     scheduler.isWell(entry.delivery.lane) ? rescues[entry.lane].time : rescues[entry.lane].shortTime
   }
 
-  private mutating func watch(_ entry: HeldDelivery, for time: Nanoseconds, _ now: Instant) {
+  mutating func watch(_ entry: HeldDelivery, for time: Nanoseconds, _ now: Instant) {
     entry.rescueAt = now + time
     retries.insert(entry.slot, at: now + time)
   }
@@ -386,7 +386,7 @@ extension DispatcherMachine {
     if answer == .working {
       suspects[index].didWork(token, now)
     } else if !token.isEmpty {
-      suspects[index].didFail(token, now)
+      suspects[index].didFail(token, sentAt: result.sentAt ?? now, now)
       isAboutLane = result.concernsLane && !suspects[index].failures(of: token, now).areItsOwn
     }
     refusedCredentials[index].didHear(outcome, concernsLane: isAboutLane, now)

@@ -193,8 +193,7 @@ public struct DispatcherMachine {
   /// would be taken away at once, and their HTTP API with them. One that never had any has a fault of its own.
   public func obstacles(_ now: Instant) -> [String] {
     if let obstacle = databaseObstacle(now) { return [obstacle] }
-    if scheduler.hasHadCapacity { return [] }
-    return lanes.map { "\($0.name): no usable connection to the provider yet" }
+    return scheduler.hasHadCapacity ? [] : lanes.map { "\($0.name): no usable connection to the provider yet" }
   }
 
   /// The reason why nothing is claimed from the database; nil if deliveries are claimed.

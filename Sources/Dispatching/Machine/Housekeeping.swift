@@ -5,15 +5,9 @@ internal import Runtime
 
 /// Runs at most one job of each kind and one report at a time.
 struct Housekeeping {
-  private struct Slot {
-    var isAtJob = false
-    var nextJob = Instant(nanoseconds: .min)
-
-    var due: Instant { isAtJob ? .distantFuture : nextJob }
-  }
-
   private let settings: DispatcherSettings
-  private var slots: [JobKind: Slot] = [.urgent: Slot(), .upkeep: Slot()]
+  /// When to look for a job of each kind; distant future while one is under way.
+  private var nextJobs = [JobKind.urgent: Instant(nanoseconds: .min), .upkeep: Instant(nanoseconds: .min)]
   private var isReporting = false
   private var nextReport = Instant(nanoseconds: .min)
 
@@ -22,18 +16,18 @@ struct Housekeeping {
   }
 
   /// When the next job or report is due; distant future while all are under way.
-  var due: Instant { slots.values.reduce(isReporting ? .distantFuture : nextReport) { min($0, $1.due) } }
+  var due: Instant { nextJobs.values.reduce(isReporting ? .distantFuture : nextReport) { min($0, $1) } }
 
   /// Whether to look for a job of this kind now. `didEndJob` follows.
   mutating func claimsJob(_ kind: JobKind, _ now: Instant) -> Bool {
-    guard slots[kind, default: Slot()].due <= now else { return false }
-    slots[kind]?.isAtJob = true
+    guard nextJobs[kind, default: .distantFuture] <= now else { return false }
+    nextJobs[kind] = .distantFuture
     return true
   }
 
   /// No job was due, or a step of one was done or has failed. A job is looked for again after this pause.
   mutating func didEndJob(_ kind: JobKind, pause: Nanoseconds, _ now: Instant) {
-    slots[kind] = Slot(nextJob: now + pause)
+    nextJobs[kind] = now + pause
   }
 
   /// Whether to report the lanes' conditions now. `didReport` follows.

@@ -2,7 +2,8 @@
 //
 // From one bad answer nothing follows for others. Blame climbs one step at a time:
 //
-//   a push fails                                      its token is noted; the lane's circuit hears of it (`LaneCircuit`)
+//   a push fails                                      its token is noted; the lane's circuit hears of it (`LaneCircuit`). A request that
+//                                                     left before the last failure, or is the same one, shows nothing new
 //   once more, and others have worked between         the token's failures say nothing about its lane any more
 //   a third time                                      refused credentials are its own
 //   a connection is lost with a push on it            counted for its token
@@ -66,14 +67,15 @@ struct TokenSuspects {
   struct Failures {
     /// The first one, and each one before which others have worked.
     fileprivate var countAgainst = 0
-    /// How often the lane had worked at the last failure.
-    fileprivate var workedBefore = 0
+    /// When the last one was noted, and how often the lane had worked by then.
+    private var (notedAt, workedBefore) = (Instant(nanoseconds: .min), 0)
     fileprivate var isLastAgainst = false
 
-    fileprivate mutating func note(worked: Int) {
+    fileprivate mutating func note(sentAt: Instant, worked: Int, _ now: Instant) {
+      guard sentAt > notedAt else { return }
       isLastAgainst = countAgainst == 0 || worked > workedBefore
       if isLastAgainst { countAgainst += 1 }
-      workedBefore = worked
+      (notedAt, workedBefore) = (now, worked)
     }
 
     /// Whether they say nothing about the lane any more.
@@ -137,8 +139,10 @@ struct TokenSuspects {
   }
 
   /// A push to the token has failed in a way that may be the provider's fault.
-  mutating func didFail(_ token: ArraySlice<UInt8>, _ now: Instant) {
-    change(token, now) { [worked] in $0.failures.note(worked: worked) }
+  ///
+  /// - Parameter sentAt: when its request left.
+  mutating func didFail(_ token: ArraySlice<UInt8>, sentAt: Instant, _ now: Instant) {
+    change(token, now) { [worked] in $0.failures.note(sentAt: sentAt, worked: worked, now) }
   }
 
   /// The provider works: it has accepted a push to the token, or refused it for a reason of its own.

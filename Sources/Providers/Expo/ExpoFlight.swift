@@ -10,8 +10,9 @@ final class ExpoFlight {
   let startedAt: Instant
   /// The access token of the request.
   let accessToken: String?
-  /// When one of its messages is suspected to make it hang.
-  private var doubtedAt: Instant
+  /// How long after it left one of its messages is suspected to make it hang. What has not left shows nothing.
+  private let patience: Nanoseconds
+  private var doubtedAt = Instant.distantFuture
   private(set) var isDoubted = false
   var timer: EventLoop.Timer?
   private let lateAnswerTimeout: Nanoseconds
@@ -22,10 +23,10 @@ final class ExpoFlight {
   private var withdrawn: Set<UInt64> = []
 
   init(
-    _ batch: [PushRequest], accessToken: String?, startedAt: Instant, doubtedAt: Instant = .distantFuture,
+    _ batch: [PushRequest], accessToken: String?, startedAt: Instant, patience: Nanoseconds,
     lateAnswerTimeout: Nanoseconds
   ) {
-    self.doubtedAt = doubtedAt
+    self.patience = patience
     self.lateAnswerTimeout = lateAnswerTimeout
     self.batch = batch
     self.accessToken = accessToken
@@ -58,6 +59,7 @@ final class ExpoFlight {
   func leave(_ now: Instant) -> Bool {
     guard withdrawn.isEmpty else { return false }
     hasLeft = true
+    doubtedAt = now + patience
     for request in batch { request.leftAt = now }
     return true
   }

@@ -179,7 +179,8 @@ public actor ExpoProvider: PushProvider {
     if queue.isFull, let youngest = flights.values.filter(\.isDoubted).max(by: { $0.startedAt < $1.startedAt }) {
       client?.cancel(ObjectIdentifier(youngest))
     }
-    while let client, gate.admits(beside: flights.count, now), let batch = queue.next(now) {
+    // Those that have left need no connection any more.
+    while let client, gate.admits(beside: flights.values.count { !$0.hasLeft }, now), let batch = queue.next(now) {
       makeRequest(batch, on: client, now: now)
     }
     reportCapacity(now)
@@ -202,7 +203,7 @@ public actor ExpoProvider: PushProvider {
 
   private func makeRequest(_ batch: [PushRequest], on client: CurlClient, now: Instant) {
     let flight = ExpoFlight(
-      batch, accessToken: accessToken, startedAt: now, doubtedAt: now + answerTimeout,
+      batch, accessToken: accessToken, startedAt: now, patience: answerTimeout,
       lateAnswerTimeout: configuration.lateAnswerTimeout)
     flights[ObjectIdentifier(flight)] = flight
     requestsMade += 1
@@ -230,10 +231,15 @@ public actor ExpoProvider: PushProvider {
     guard let flight = flights[id] else { return false }
     let now = loop.now
     let isPermitted = permits?.allowAll(now) != false || flight.batch.allSatisfy { $0.permit?.allows(now) ?? true }
-    return isPermitted && flight.leave(now)
+    guard isPermitted, flight.leave(now) else { return false }
+    gate.didConnect()
+    watch(flight)
+    awaitTurnEnd()
+    return true
   }
 
   private func watch(_ flight: ExpoFlight) {
+    flight.timer?.cancel()
     flight.timer = flight.earliestDeadline.map { deadline in
       loop.schedule(at: deadline) {
         let now = self.loop.now
@@ -251,7 +257,7 @@ public actor ExpoProvider: PushProvider {
   /// One of the messages of a request may make it hang, or the connection may be dead.
   private func doubt(_ flight: ExpoFlight, _ now: Instant) {
     queue.didFail(flight.batch, sentAt: flight.startedAt, isUnderWay: true, now)
-    if flight.hasLeft { client?.didWaitInVain(since: flight.startedAt) }
+    client?.didWaitInVain(since: flight.startedAt)
   }
 
   private func land(_ flight: ExpoFlight, with result: Result<CurlResponse, CurlFailure>) {

@@ -21,6 +21,8 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   func pool(
     _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange, on connection: Int?
   ) -> HTTP2ConnectionPool.ExchangeEffect
+  /// A request was refused before it was processed, and waits again, or ends.
+  func pool(_ pool: HTTP2ConnectionPool, didTakeBack request: Int)
   /// Whether a request may be written now. Asked only while one of the pool's permits has lapsed.
   func pool(_ pool: HTTP2ConnectionPool, maySend request: Int, at now: Instant) -> Bool
   /// Reports the maximum number of requests in flight; 0 while no connection is usable. Called at the end of a turn.
@@ -30,6 +32,7 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
 }
 
 extension HTTP2ConnectionPoolDelegate {
+  public func pool(_ pool: HTTP2ConnectionPool, didTakeBack request: Int) {}
   public func pool(_ pool: HTTP2ConnectionPool, isLeftBecause reason: String) {}
 }
 
@@ -244,8 +247,13 @@ public final class HTTP2ConnectionPool {
     let deadline = machine.deadline(of: request)
     guard connection.request(head, body: body, deadline: deadline, tag: request, now: now) else {
       handle(.goingAway(id))
-      return handle(.refused(request, id))
+      return takeBack(request, id, now)
     }
+  }
+
+  private func takeBack(_ request: Int, _ id: Int, _ now: Instant) {
+    delegate?.pool(self, didTakeBack: request)
+    handle(.refused(request, id), now: now)
   }
 
   /// Ends a request that is not on a connection.
@@ -317,7 +325,7 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
       let effect = delegate?.pool(self, didEnd: request, exchange, on: number) ?? .done
       if effect.connection == .worn, let index = self.index(of: connection) { leave(index, .worn) }
       handle(.answered(request, id, effect), now: exchange.endedAt)
-    case .refused: handle(.refused(request, id), now: exchange.endedAt)
+    case .refused: takeBack(request, id, exchange.endedAt)
     case .timedOut:
       _ = delegate?.pool(self, didEnd: request, exchange, on: number)
       handle(.failed(request, id, isLost: false), now: exchange.endedAt)

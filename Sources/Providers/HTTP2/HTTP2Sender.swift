@@ -224,6 +224,11 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     return .init(.unproven)
   }
 
+  func pool(_ pool: HTTP2ConnectionPool, didTakeBack slot: Int) {
+    guard let flight = flights[slot], !flight.isTrial, !flight.isHedged else { return }
+    flight.request.leftAt = nil
+  }
+
   func pool(_ pool: HTTP2ConnectionPool, maySend slot: Int, at now: Instant) -> Bool {
     flights[slot]?.request.permit?.allows(now) ?? true
   }

@@ -167,7 +167,7 @@ public actor WebPushProvider: PushProvider {
       token: subscription.path, body: body, collapseID: request.collapseID, deadline: request.deadline,
       expiresAtMilliseconds: request.expiresAtMilliseconds, manner: request.manner,
       avoidedConnection: request.avoidedConnection.flatMap(connections.ownNumber))
-    sealed.permit = request.permit
+    (sealed.permit, sealed.isRepeat, sealed.original) = (request.permit, request.isRepeat, request)
     return .success((connections, sealed))
   }
 
