@@ -5,7 +5,8 @@
 #   scripts/postgres.sh stop DIR           stop it
 #   scripts/postgres.sh url DIR            print its URL
 #
-# With POSTGRES_FSYNC=off nothing waits for the disk. Only for tests: a crash of the machine, not of Postgres, may damage the cluster.
+# POSTGRES_FSYNC=off is for tests, with a small database for each: nothing waits for the disk, little memory has to be searched when one is
+# dropped, and they are rarely vacuumed. A crash of the machine, not of Postgres, may damage the cluster.
 #
 # It listens on 127.0.0.1 only and accepts every connection without a password. Postgres refuses to run as root: then it
 # runs as the user postgres (or push, which is created). Starting or stopping twice is harmless.
@@ -87,6 +88,11 @@ configure() {
   memory=$(awk '/^MemTotal/ {print int($2 / 1024)}' /proc/meminfo 2>/dev/null || echo 2048)
   buffers=$((memory / 4))
   [ "$buffers" -le 2048 ] || buffers=2048
+  naptime=5
+  if [ "${POSTGRES_FSYNC:-on}" = off ]; then
+    buffers=256
+    naptime=60
+  fi
   [ "$buffers" -ge 64 ] || buffers=64
   disk=$(df -Pm "$dir" | awk 'NR == 2 {print $4}')
   wal=8192
@@ -106,7 +112,7 @@ max_connections = 300
 shared_buffers = ${buffers}MB
 max_wal_size = ${wal}MB
 wal_compression = $compression
-autovacuum_naptime = 5s
+autovacuum_naptime = ${naptime}s
 fsync = ${POSTGRES_FSYNC:-on}
 full_page_writes = ${POSTGRES_FSYNC:-on}
 random_page_cost = 1.1

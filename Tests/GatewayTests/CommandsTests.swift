@@ -105,9 +105,8 @@ import Testing
   }
 
   @Test func `a batch is enqueued once, and when repeated contains only duplicates`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.migrated) { database in
       let connection = try await database.connect()
-      try await Migrator().migrate(connection)
       try await database.execute("select push.register_app('default', 60)")
       let enqueuer = CallEnqueuer(connection: connection)
       let lines = try (1...20).map { try line($0, "c\($0)") }
@@ -121,9 +120,8 @@ import Testing
   }
 
   @Test func `nothing of a batch with faults is enqueued, and every faulty line is named`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.migrated) { database in
       let connection = try await database.connect()
-      try await Migrator().migrate(connection)
       try await database.execute("select push.register_app('default', 60)")
       let lines = try [
         line(11, "a"), line(12, "b", from: "7"), line(13, "c"), line(14, "", from: #""d""#),

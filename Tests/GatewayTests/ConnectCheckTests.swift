@@ -46,12 +46,7 @@ import Testing
     isMigrated: Bool = true, adjust: (inout SimulatorSuite.Configuration) -> Void = { _ in },
     _ body: (Place) async throws -> Void
   ) async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
-      if isMigrated {
-        let connection = try await database.connect()
-        try await Migrator().migrate(connection)
-        await connection.close()
-      }
+    try await TestDatabase.with(isMigrated ? .migrated : .empty) { database in
       var configuration = SimulatorSuite.Configuration()
       configuration.database = database.url
       configuration.requiresExpoAccessToken = true
@@ -250,7 +245,7 @@ import Testing
   }
 
   @Test func `a database with another encoding is refused`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let name = "latin_\(UUID().uuidString.prefix(8).lowercased())"
       try await database.execute("create database \(name) encoding 'LATIN1' locale 'C' template template0")
       var url = try #require(URLComponents(string: database.url))

@@ -55,7 +55,7 @@ import Testing
 
   @Test func `a database or a login that does not exist is told apart from a server that does not answer`() async throws
   {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let url = database.url
       let none = url.replacing(#/\/[^\/?]*(\?|$)/#, with: { "/no_such_database" + $0.output.1 })
       let run = try await OperationsFixture.run(none, ["status"])
@@ -82,7 +82,7 @@ import Testing
   }
 
   @Test func `a server without TLS is told apart from one that does not answer`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let place = try #require(database.url.split(separator: "@").last?.split(separator: "/").first)
       let port = try #require(place.split(separator: ":").last)
       let url = "postgres://push@127.0.0.1:\(port)/\(database.name)?sslmode=require&gssencmode=disable"

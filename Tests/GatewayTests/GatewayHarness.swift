@@ -31,7 +31,7 @@ struct GatewayHarness {
   ///
   /// - Parameters:
   ///   - watchesFiles: whether the gateway reads its credentials again when their files change.
-  ///   - given: the database; nil: a new one in the cluster of all tests.
+  ///   - given: the database, with the schema; nil: a new one in the cluster of all tests.
   ///   - hedges: whether invites are hedged. Off where requests are counted, because a busy machine would cause some
   ///     hedges.
   ///   - patience: how long a ring waits for an answer before it is handed on, which would send it again and count an attempt more; nil:
@@ -45,7 +45,7 @@ struct GatewayHarness {
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
     guard let given else {
-      return try await TestDatabase.with(isMigrated: false) {
+      return try await TestDatabase.with(.migrated) {
         try await with(
           simulators: configuration, on: $0, watchesFiles: watchesFiles, hedges: hedges, patience: patience,
           reaps: reaps, adjust: adjust, body)
@@ -63,10 +63,7 @@ struct GatewayHarness {
     _ reaps: Bool, _ dispatching: DispatcherSettings, _ adjust: (inout GatewayConfiguration) -> Void,
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
-    let connection = try await database.connect()
-    try await Migrator().migrate(connection)
-    if !reaps { try await connection.script(Self.longSilence) }
-    await connection.close()
+    if !reaps { try await database.execute(Self.longSilence) }
     var configuration = configuration
     configuration.database = database.url
     configuration.http = "127.0.0.1:0"

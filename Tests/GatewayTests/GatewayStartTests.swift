@@ -75,12 +75,6 @@ private final class LineCounter: Sendable {
     return (relay, "postgres://push@127.0.0.1:\(relay.port)/\(database.name)?connect_timeout=1")
   }
 
-  private func migrate(_ database: TestDatabase) async throws {
-    let connection = try await database.connect()
-    try await Migrator().migrate(connection)
-    await connection.close()
-  }
-
   private func isReady(_ service: GatewayService) async throws {
     try await eventually("the gateway is ready") { await service.readiness() == .ready }
   }
@@ -112,9 +106,8 @@ private final class LineCounter: Sendable {
   }
 
   @Test func `a database without the schema does not end a gateway that waits for another one`() async throws {
-    try await TestDatabase.with(isMigrated: false) { south in
-      try await TestDatabase.with(isMigrated: false) { north in
-        try await migrate(north)
+    try await TestDatabase.with(.empty) { south in
+      try await TestDatabase.with(.migrated) { north in
         let (relay, url) = try silent(north)
         defer { relay.stop() }
         let refusals = LineCounter("The database cannot be served; it is tried again")
@@ -129,8 +122,7 @@ private final class LineCounter: Sendable {
   }
 
   @Test func `an app that is added while no database answers is served when one does`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
-      try await migrate(database)
+    try await TestDatabase.with(.migrated) { database in
       let (relay, url) = try silent(database)
       defer { relay.stop() }
       let waits = LineCounter("The database cannot be reached; waiting for it")
@@ -147,9 +139,8 @@ private final class LineCounter: Sendable {
   }
 
   @Test func `a gateway waits for a lock on the apps, and then starts`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.migrated) { database in
       let ops = try await database.connect()
-      try await Migrator().migrate(ops)
       try await ops.script("begin; lock table push.apps in exclusive mode")
       try await with(database.url) { service, _ in
         // Longer than the lock timeout of a gateway's session.
@@ -167,8 +158,7 @@ private final class LineCounter: Sendable {
   }
 
   @Test func `a pooler in transaction mode is refused`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
-      try await migrate(database)
+    try await TestDatabase.with(.migrated) { database in
       let pooler = try PgBouncer(before: database.url)
       let failure = await #expect(throws: SchemaCheck.Failure.self) {
         try await SchemaCheck.wait(
@@ -179,8 +169,7 @@ private final class LineCounter: Sendable {
   }
 
   @Test func `a gateway that lacks a right is not ready, says which, and is ready again when it has it`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
-      try await migrate(database)
+    try await TestDatabase.with(.migrated) { database in
       let role = "gateway_\(UUID().uuidString.prefix(8).lowercased())"
       try await database.execute("create role \(role) login in role push_gateway")
       var parts = try #require(URLComponents(string: database.url))

@@ -79,10 +79,7 @@ import Testing
   }
 
   @Test func `a delivery that vanishes from the database is reported as lost, by the exit code as well`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
-      let connection = try await database.connect()
-      try await Migrator().migrate(connection)
-      await connection.close()
+    try await TestDatabase.with(.migrated) { database in
       try await database.execute(
         """
         create function public.vanish() returns trigger language plpgsql as

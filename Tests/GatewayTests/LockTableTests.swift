@@ -31,6 +31,7 @@ struct LockTableTests {
     try await TestCluster.with { cluster in
       let database = TestDatabase(url: cluster.url, loop: EventLoop(name: "test"))
       defer { database.loop.stop() }
+      try await database.migrateAsGateway()
       var simulators = GatewayHarness.strict
       simulators.faults = FaultPlan([FaultRule(provider: .fcm, fault: Fault(.accept, delay: .seconds(2)), count: 1)])
       try await GatewayHarness.with(simulators: simulators, on: database, patience: nil) { gateway in

@@ -131,10 +131,7 @@ private final class ServingProcess {
     level: String, _ arguments: [String],
     _ body: (ServingProcess, TestDatabase, SimulatorMaterial, String) async throws -> Void
   ) async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
-      let connection = try await database.connect()
-      try await Migrator().migrate(connection)
-      await connection.close()
+    try await TestDatabase.with(.migrated) { database in
       var url = try #require(URLComponents(string: database.url))
       url.password = Self.password
       let databaseURL = try #require(url.string)

@@ -172,7 +172,7 @@ import Testing
   // MARK: Against Postgres
 
   @Test func `the shipped schema applies to an empty database, and then there is nothing to do`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let migrator = Migrator()
       let all = Migrator.Pending(migrations: Migration.embedded, functions: FunctionsFile.embedded)
@@ -196,7 +196,7 @@ import Testing
   }
 
   @Test func `several replicas at once apply each file exactly once`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let titles = try await withThrowingTaskGroup(of: [String].self) { group in
         for _ in 0..<6 {
           group.addTask {
@@ -214,7 +214,7 @@ import Testing
   }
 
   @Test func `a migration that fails is rolled back, and those before it stay`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let broken = Migration(version: 2, name: "two", sql: "create table push.two (id int); select 1 / 0;")
       let error = await #expect(throws: MigrationError.self) {
@@ -238,7 +238,7 @@ import Testing
   }
 
   @Test func `a database that was migrated with other content is refused and not changed`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       try await migrator([Self.one, Self.two]).migrate(connection)
       var edited = Self.two
@@ -257,7 +257,7 @@ import Testing
   }
 
   @Test func `a database from before the baseline is refused with the remedy, and not changed`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       try await migrator(
         [Self.two, Self.three].enumerated().map { Migration(version: Int32($0 + 1), name: $1.name, sql: $1.sql) }
@@ -293,7 +293,7 @@ import Testing
   }
 
   @Test func `a database of another encoding is refused, and not changed`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let admin = try await database.connect()
       let name = "\(database.name)_ascii"
       try await admin.script(
@@ -311,7 +311,7 @@ import Testing
   }
 
   @Test func `settings of the role do not matter, and what differs afterwards is named`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       try await connection.script(
         "set standard_conforming_strings = off; set array_nulls = off; set statement_timeout = '10min'; set row_security = on;"
@@ -333,7 +333,7 @@ import Testing
   }
 
   @Test func `a changed file of functions is applied again, with the last one, and nothing else`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let other = FunctionsFile(topic: "other", sql: Self.function("other", "2"))
       try await migrator([Self.one], [Self.digit, other, Self.roles]).migrate(connection)
@@ -354,7 +354,7 @@ import Testing
   }
 
   @Test func `after a migration all functions are applied again, and removed files are forgotten`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let other = FunctionsFile(topic: "other", sql: Self.function("other", "2"))
       try await migrator([Self.one], [Self.digit, other, Self.roles]).migrate(connection)
@@ -373,7 +373,7 @@ import Testing
   }
 
   @Test func `if one file of functions fails, none is applied`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let broken = FunctionsFile(topic: "other", sql: Self.function("other", "2") + " select 1 / 0;")
       let error = await #expect(throws: MigrationError.self) {
@@ -399,7 +399,7 @@ import Testing
       """)
 
   @Test func `writes do not wait behind a migration that waits for a lock`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let functions = [Self.digit, Self.trigger, Self.roles]
       try await migrator([Self.one]).migrate(connection)
@@ -428,7 +428,7 @@ import Testing
 
   @Test func `a CHECK that lists providers is replaced while devices are there, and validated afterwards`() async throws
   {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       // The CHECKs of release 0.1.0, on a table with rows.
       try await Migrator(functions: []).migrate(connection)
@@ -464,7 +464,7 @@ import Testing
   }
 
   @Test func `what functions of the former release use is dropped by the run after`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       try await Self.makeFormerSchema(connection)
       let there = PostgresStatement(
@@ -494,7 +494,7 @@ import Testing
   }
 
   @Test func `apps whose calls were accepted without lanes get lanes`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       try await Self.makeFormerSchema(connection)
       try await connection.script(
@@ -517,7 +517,7 @@ import Testing
   }
 
   @Test func `a migration that does not get its lock gives up, reports why, and leaves nothing behind`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       try await migrator([Self.one]).migrate(connection)
       let long = try await database.connect()
@@ -544,7 +544,7 @@ import Testing
 
   @Test func `a migration whose turn does not come names who has it, gives up, and is done once it comes`() async throws
   {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let other = try await database.connect()
       try await other.script("select pg_advisory_lock(1886745448, 1935894629)")
@@ -579,7 +579,7 @@ import Testing
   }
 
   @Test func `before it serves, a gateway accepts the next release's schema, and refuses a later one's`() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       await #expect(throws: SchemaCheck.Failure.self) { try await SchemaCheck.refuse(database.url) }
       try await Migrator().migrate(connection)

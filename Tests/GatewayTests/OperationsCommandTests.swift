@@ -413,7 +413,7 @@ import Testing
     #expect(unreachable.status == 1 && unreachable.output.isEmpty)
     #expect(unreachable.errors.hasPrefix("Error: cannot reach the database: "))
     #expect(unreachable.errors.contains("DATABASE_URL") && !unreachable.errors.contains("hunter2"))
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let run = try await OperationsFixture.run(database.url, arguments)
       #expect(run.status == 1 && run.output.isEmpty)
       #expect(run.errors.hasPrefix("Error: the schema push of this database is missing"))

@@ -90,7 +90,7 @@ import Testing
     let loop = EventLoop(name: "taken")
     let taken = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
     defer { loop.stop() }
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let served = try await files.run("serve", database.url, listen: "127.0.0.1:\(taken.port)")
       #expect(served.status == 1)
       #expect(served.errors.contains("run `push-gateway migrate` first"), "\(served)")
@@ -105,10 +105,7 @@ import Testing
     let loop = EventLoop(name: "taken")
     let taken = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
     defer { loop.stop() }
-    try await TestDatabase.with(isMigrated: false) { database in
-      let connection = try await database.connect()
-      try await Migrator().migrate(connection)
-      await connection.close()
+    try await TestDatabase.with(.migrated) { database in
       let address = "127.0.0.1:\(taken.port)"
       let served = try await files.run(
         "serve", database.url, listen: key == "http.listen" ? address : "127.0.0.1:0",

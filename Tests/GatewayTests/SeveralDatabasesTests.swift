@@ -19,9 +19,8 @@ import Testing
   private static func with(
     isMigrated: Bool = true, _ body: (GatewayHarness, _ south: TestDatabase) async throws -> Void
   ) async throws {
-    try await TestDatabase.with(isMigrated: false) { south in
-      if isMigrated { try await migrate(south) }
-      try await TestDatabase.with(isMigrated: false) { north in
+    try await TestDatabase.with(isMigrated ? .migrated : .empty) { south in
+      try await TestDatabase.with(.migrated) { north in
         try await GatewayHarness.with(on: north) { settings in
           settings.databases = [.init(name: "north", url: north.url), .init(name: "south", url: south.url)]
         } _: { gateway in
@@ -31,12 +30,6 @@ import Testing
         }
       }
     }
-  }
-
-  private static func migrate(_ database: TestDatabase) async throws {
-    let connection = try await database.connect()
-    try await Migrator().migrate(connection)
-    await connection.close()
   }
 
   private static func enqueue(_ callID: String, in database: TestDatabase) async throws {
@@ -123,7 +116,7 @@ import Testing
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       #expect(await gateway.service.remarks().contains("database south: it has not been served yet"))
       try await eventually("north is ready") { await Self.areReady(gateway) == ["north": "1", "south": "0"] }
-      try await Self.migrate(south)
+      try await south.migrateAsGateway()
       try await eventually("both are ready") { await Self.areReady(gateway) == ["north": "1", "south": "1"] }
       try await Self.enqueue("of-south", in: south)
       _ = try await gateway.simulators.fcm.waitForAccepted(2)

@@ -31,7 +31,7 @@ struct ClaimedRowsTests {
   }
 
   private func claimed(_ rows: [String]) async throws -> Claimed {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let text = rows.joined(separator: "\nunion all\n")
       let result = try await connection.query(PostgresStatement(name: "rows", text: text))

@@ -8,7 +8,7 @@ import Testing
 struct PostgresConnectionTests {
   @Test("parameters and rows are sent in binary and return unchanged")
   func roundTrip() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       var parameters = PostgresParameters()
       parameters.append(true)
@@ -48,7 +48,7 @@ struct PostgresConnectionTests {
 
   @Test("a statement that could not be prepared is prepared again when it is needed again")
   func preparedAfterAll() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let statement = PostgresStatement(name: "later", sql: "select later from later")
       await #expect(throws: PostgresError.self) { try await connection.query(statement) }
@@ -60,7 +60,7 @@ struct PostgresConnectionTests {
 
   @Test("places of rows are sent in binary and return unchanged")
   func places() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let places = [
         DeliveryPlace(block: 0xffff_fffe, offset: 0xfffe), .unknown, DeliveryPlace(block: 258, offset: 3),
@@ -83,7 +83,7 @@ struct PostgresConnectionTests {
 
   @Test("many statements may be pending; each gets its own answer, and an error affects no other")
   func pipelining() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let divide = PostgresStatement(name: "divide", sql: "select 100 / $1::int4")
       try await withThrowingTaskGroup { group in
@@ -108,7 +108,7 @@ struct PostgresConnectionTests {
 
   @Test("a statement that does not parse fails with its SQLSTATE and can be tried again")
   func badStatement() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       let bad = PostgresStatement(name: "bad", sql: "select * from push.no_such_table")
       await #expect(throws: PostgresError.self) { try await connection.query(bad) }
@@ -120,7 +120,7 @@ struct PostgresConnectionTests {
 
   @Test("a script runs several statements, and the connection goes on afterwards")
   func script() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       try await connection.script("create table t (a int); insert into t values (1), (2);")
       let count = PostgresStatement(name: "count", sql: "select count(*) from t")
@@ -148,7 +148,7 @@ struct PostgresConnectionTests {
 
   @Test("an input that the server quotes in its message is removed from ours")
   func quotedInput() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       var parameters = PostgresParameters()
       parameters.append("secret-token")
@@ -161,7 +161,7 @@ struct PostgresConnectionTests {
 
   @Test("when the server ends the connection, pending statements fail as lost")
   func terminated() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let (victim, other) = (try await database.connect(), try await database.connect())
       let pid = try await victim.query(PostgresStatement(name: "pid", sql: "select pg_backend_pid()")).int32(0, 0)
       async let sleeping = victim.query(PostgresStatement(name: "sleep", sql: "select pg_sleep(30)"))

@@ -73,7 +73,7 @@ struct PostgresReachabilityTests {
 
   @Test("the timeout of a queued statement starts when it is its turn")
   func patience() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let clock = ManualClock()
       let loop = EventLoop(name: "patience", clock: clock)
       defer { loop.stop() }
@@ -309,7 +309,7 @@ struct PostgresReachabilityTests {
 
   @Test("sessions do not wait for the disk, time out on a lock before deadlock detection, and notice a dead peer")
   func sessions() async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()
       for statement in [
         OutboxStatements.setUpWork, OutboxStatements.setUpKeepalives, OutboxStatements.setUpConnectionCheck,

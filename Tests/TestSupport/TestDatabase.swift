@@ -6,8 +6,40 @@ import Runtime
 import Synchronization
 import TestTime
 
-/// A newly migrated database, dropped after the test.
+/// A database of a test's own, dropped after it.
 public struct TestDatabase: Sendable {
+  /// What databases have when their tests begin: each is a copy of one that the first test made, and that is made again when the
+  /// scripts change.
+  public struct Content: Sendable {
+    /// The name of the database that is copied.
+    let template: String
+    /// Those of which it is the former version.
+    let pattern: String
+    let scripts: [String]
+    let make: @Sendable (TestDatabase) async throws -> Void
+
+    /// - Parameters:
+    ///   - name: a word of its own.
+    ///   - scripts: what `make` depends on.
+    ///   - make: called with an empty database.
+    public init(
+      name: String, scripts: [String], make: @escaping @Sendable (TestDatabase) async throws -> Void
+    ) {
+      template = scripts.isEmpty ? "template1" : "template_\(name)_\(String(TestDatabase.hash(of: scripts), radix: 16))"
+      pattern = "^template_\(name)_"
+      self.scripts = scripts
+      self.make = make
+    }
+
+    /// Nothing.
+    public static let empty = Content(name: "", scripts: []) { _ in }
+    /// The schema, as `psql` would apply it: no gateway has recorded its migrations.
+    public static let schema = Content(name: "schema", scripts: scripts) { try await $0.migrate() }
+    private static var scripts: [String] {
+      do { return try TestDatabase.schema() } catch { fatalError("the schema cannot be read: \(error)") }
+    }
+  }
+
   /// Its connection URL.
   public let url: String
   /// The name of the database.
@@ -21,9 +53,9 @@ public struct TestDatabase: Sendable {
 
   /// Creates a database, runs `body`, and drops the database.
   ///
-  /// - Parameter isMigrated: whether the database contains the schema.
+  /// - Parameter content: what the database has.
   public static func with<Result>(
-    isMigrated: Bool = true, _ body: (TestDatabase) async throws -> Result
+    _ content: Content = .schema, _ body: (TestDatabase) async throws -> Result
   ) async throws -> Result {
     guard let server = ProcessInfo.processInfo.environment["PUSH_GATEWAY_TEST_DATABASE_URL"] else { throw Missing() }
     // Tests run in parallel, and the cluster has 300 connections for all of them.
@@ -32,8 +64,8 @@ public struct TestDatabase: Sendable {
     let name = "test_\(UUID().uuidString.lowercased().replacingOccurrences(of: "-", with: "_"))"
     let loop = EventLoop(name: "test")
     let admin = try await PostgresConnection.connect(to: server, applicationName: "tests", on: loop)
-    let template = isMigrated ? try await template(admin, server, loop) : "template1"
-    try await admin.script("create database \(name) template \(template)")
+    try await makeTemplate(of: content, admin, server, loop)
+    try await admin.script("create database \(name) template \(content.template)")
     let database = TestDatabase(url: url(of: name, on: server), loop: loop)
     func drop() async throws {
       try await admin.script("drop database if exists \(name) with (force)")
@@ -60,7 +92,7 @@ public struct TestDatabase: Sendable {
 
   /// Creates the schema in an empty database.
   public func migrate() async throws {
-    for script in try Self.schema() { try await execute(script) }
+    for script in Content.schema.scripts { try await execute(script) }
   }
 
   /// A new connection to it. Unlike the program's own, it has the search path of the login, for the tables of tests.
@@ -81,8 +113,13 @@ public struct TestDatabase: Sendable {
   public func value(_ sql: String) async throws -> String {
     try Task.checkCancellation()
     let connection = try await connect()
-    let result = try await connection.query(PostgresStatement(name: "value", text: "select (\(sql))::text"))
+    let value = try await Self.value(sql, connection)
     await connection.close()
+    return value
+  }
+
+  private static func value(_ sql: String, _ connection: PostgresConnection) async throws(PostgresError) -> String {
+    let result = try await connection.query(PostgresStatement(name: "value", text: "select (\(sql))::text"))
     return result.rowCount > 0 ? result.text(0, 0) : ""
   }
 
@@ -101,43 +138,50 @@ public struct TestDatabase: Sendable {
   public func wait(for sql: String, toBe expected: String = "true", within limit: Duration = .seconds(300)) async throws
   {
     var last = ""
+    var connection = try await connect()
     try await eventually("\(sql): \(expected); it is \(last)", within: limit) {
-      last = try await value(sql)
+      do throws(PostgresError) {
+        last = try await Self.value(sql, connection)
+      } catch {
+        // Some tests end all sessions.
+        await connection.close()
+        connection = try await connect()
+        last = try await Self.value(sql, connection)
+      }
       return last == expected
     }
+    await connection.close()
   }
 
   // MARK: - Migrating once
 
   private static let places = Places(16)
 
-  /// The name of a template database with the schema. The first test that needs it creates it, and again when the
-  /// schema changes.
-  private static func template(
-    _ admin: PostgresConnection, _ server: String, _ loop: EventLoop
-  ) async throws -> String {
-    let scripts = try schema()
-    let name = "template_\(String(hash(of: scripts), radix: 16))"
+  /// The first test that needs the template of a content creates it, and again when its scripts change.
+  private static func makeTemplate(
+    of content: Content, _ admin: PostgresConnection, _ server: String, _ loop: EventLoop
+  ) async throws {
+    guard !content.scripts.isEmpty else { return }
+    let name = content.template
     let (lock, unlock) = ("select pg_advisory_lock(7781, 99)", "select pg_advisory_unlock(7781, 99)")
     try await admin.script(lock)
     let exists = PostgresStatement(name: name, text: "select 1 from pg_database where datname = '\(name)'")
     if try await admin.query(exists).rowCount == 0 {
       let others = PostgresStatement(
-        name: "others", sql: "select datname from pg_database where datname ~ '^template_'")
+        name: "others", text: "select datname from pg_database where datname ~ '\(content.pattern)'")
       let stale = try await admin.query(others)
       for row in 0..<stale.rowCount {
         try await admin.script("drop database if exists \(stale.text(row, 0)) with (force)")
       }
       try await admin.script("create database \(name)_unfinished")
       let unfinished = TestDatabase(url: url(of: "\(name)_unfinished", on: server), loop: loop)
-      try await unfinished.migrate()
+      try await content.make(unfinished)
       let sessions = PostgresStatement(
         name: "sessions", text: "select 1 from pg_stat_activity where datname = '\(name)_unfinished'")
       try await eventually("its sessions have ended") { try await admin.query(sessions).rowCount == 0 }
       try await admin.script("alter database \(name)_unfinished rename to \(name)")
     }
     try await admin.script(unlock)
-    return name
   }
 
   /// The scripts that create the schema, in their order.
@@ -156,7 +200,7 @@ public struct TestDatabase: Sendable {
   }
 
   /// FNV-1a.
-  private static func hash(of texts: [String]) -> UInt64 {
+  fileprivate static func hash(of texts: [String]) -> UInt64 {
     texts.reduce(0xcbf2_9ce4_8422_2325) { hash, text in
       text.utf8.reduce(hash) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
     }

@@ -44,9 +44,8 @@ struct HostileGateway {
     makePeers: (SimulatorMaterial) async throws -> [(app: String, peer: ScriptedPeer)],
     _ body: (HostileGateway, [(app: String, peer: ScriptedPeer)]) async throws -> Void
   ) async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
+    try await TestDatabase.with(.migrated) { database in
       let connection = try await database.connect()
-      try await Migrator().migrate(connection)
       let material = try SimulatorMaterial(hosts: [host])
       var configuration = SimulatorSuite.Configuration()
       configuration.database = database.url
