@@ -198,7 +198,9 @@ begin
   alive := found;
   if p_may_reap and v_steady <= v_now - p_silence then
     with ended as (
-      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = clock_timestamp()
+      update push.gateways g
+      set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
+        free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
       where g.id = any (array(
         select x.id from push.gateways x
         -- In the future: the clock was set back, and there was no heartbeat since.
@@ -2787,29 +2789,45 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
+  c_part constant bigint := 2000;  -- pages
+  c_time constant interval := '500 ms';
+  v_begun    timestamptz := clock_timestamp();
+  v_page     bigint;
+  v_pages    bigint;
   v_given    bigint;
+  v_sum      bigint := 0;
   v_accepted tid[];
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
-  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for update;
+  select case when g.claims_from > p_claim then g.free_from_page else 0 end into v_page from push.gateways g
+    where g.id = p_gateway and g.alive and (g.claims_from <= p_claim or g.claims_from = p_claim + 1 and g.free_from_page > 0) for update;
   if not found then
     return 0;
   end if;
-  update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
-  -- Reads the whole table: an index on owner would cost every claim an entry.
-  with given as (
-    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
-        due_at = clock_timestamp()
-      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place, d.accepted_at
-  )
-  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
-  perform push.bury(v_accepted, 0), push.ring_doorbell() where v_given > 0;
-  return v_given;
+  -- Reads the whole table, in parts as push.free_claims does. A row that moves meanwhile is found by push.claimed_by.
+  v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
+  loop
+    with given as (
+      update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+          due_at = clock_timestamp()
+        where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
+          and d.state = 1 and d.owner = p_gateway and d.lease = p_claim
+        returning d.ctid as place, d.accepted_at
+    )
+    select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
+    perform push.bury(v_accepted, 0), push.ring_doorbell() where v_given > 0;
+    v_sum := v_sum + v_given;
+    v_page := v_page + c_part;
+    exit when v_page >= v_pages or clock_timestamp() - v_begun >= c_time;
+  end loop;
+  update push.gateways g set claims_from = p_claim + 1, free_from_page = case when v_page < v_pages then v_page else 0 end
+    where g.id = p_gateway;
+  return case when v_page >= v_pages then v_sum end;
 end
 $$;
 
-COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took becomes ready again, without counting the attempt. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
+COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took becomes ready again, without counting the attempt. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many deliveries it has returned; null: a part of the table was read, call it again. Calling it again is harmless';
 
 CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2823,6 +2841,8 @@ CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) R
     SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
+  c_part   constant bigint := 2000;  -- pages
+  c_time   constant interval := '500 ms';
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
@@ -2832,21 +2852,38 @@ declare
     select g.id from push.gateways g
     where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
     order by g.id for no key update skip locked);
+  v_pages  bigint := pg_relation_size('push.delivery') / current_setting('block_size')::int;
+  v_page   bigint := coalesce((select min(g.free_from_page) from push.gateways g where g.id = any (v_ended)), 0);
+  v_again  boolean := false;
   v_places tid[];
   v_found  bigint;
+  v_sum    bigint := 0;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  -- Reads the whole table: an index on owner would cost every claim an entry.
-  v_places := array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (v_ended));
-  v_found := push.free_rows(v_places, v_ended);
-  -- At most a tenth of the time is spent on this search.
+  loop
+    v_places := array(
+      select d.ctid from push.delivery d
+      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
+        and d.state = 1 and d.owner = any (v_ended));
+    v_found := push.free_rows(v_places, v_ended);
+    v_sum := v_sum + v_found;
+    v_again := v_again or v_found < cardinality(v_places) or v_found > 0 and v_pages > c_part;
+    v_page := v_page + c_part;
+    exit when v_page >= v_pages or clock_timestamp() - v_begun >= c_time;
+  end loop;
+  -- At most a tenth of the time is spent on this search once all was read.
   update push.gateways g
-    set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
-      then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
+    set free_due_at = case
+        when v_page < v_pages then clock_timestamp()
+        when g.free_again or v_again or g.id <> all (v_alone)
+          then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
+      end,
+      free_from_page = case when v_page < v_pages then v_page else 0 end,
+      free_again = v_page < v_pages and (g.free_again or v_again or g.id <> all (v_alone))
     where g.id = any (v_ended);
-  return v_found;
+  return v_sum;
 end
 $$;
 
@@ -5734,7 +5771,7 @@ CREATE FUNCTION push.retire_gateway(p_gateway integer) RETURNS void
     AS $$
 begin
   update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
-      free_due_at = clock_timestamp()
+      free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
     where id = p_gateway and alive;
   if found then
     perform push.free_claims(array[p_gateway]);
@@ -7760,6 +7797,8 @@ CREATE TABLE push.gateways (
     free_due_at timestamp with time zone,
     doubted_at timestamp with time zone,
     login text,
+    free_from_page bigint DEFAULT 0 NOT NULL,
+    free_again boolean DEFAULT false NOT NULL,
     CONSTRAINT gateways_ended CHECK (((alive = (ended_at IS NULL)) AND (alive = (ended_reason IS NULL)))),
     CONSTRAINT gateways_ended_reason_known CHECK ((ended_reason = ANY (ARRAY['retired'::text, 'silent'::text]))),
     CONSTRAINT gateways_free_ended CHECK (((free_due_at IS NULL) OR (NOT alive)))
@@ -7793,6 +7832,10 @@ COMMENT ON COLUMN push.gateways.free_due_at IS 'of one that has ended: when deli
 COMMENT ON COLUMN push.gateways.doubted_at IS 'when another first found that it is not heard (push.beat); null: it is heard, cleared by its own beats';
 
 COMMENT ON COLUMN push.gateways.login IS 'the role as which it has registered';
+
+COMMENT ON COLUMN push.gateways.free_from_page IS 'the page of push.delivery at which a search goes on: for what is claimed in its name, when it has ended; for what a claim took whose answer was lost (push.forget), while it lives';
+
+COMMENT ON COLUMN push.gateways.free_again IS 'of one that has ended: whether that search has to be repeated, because it has found or left something';
 
 ALTER TABLE push.gateways ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.gateways_id_seq

@@ -1,5 +1,5 @@
 #!/bin/sh
-# All tests against a private Postgres cluster, which is stopped at the end.
+# All tests against private Postgres clusters, which are stopped at the end.
 #
 #   scripts/test.sh                    everything
 #   scripts/test.sh --swift [FILTER]   the Swift tests, or those whose name matches
@@ -7,11 +7,17 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-cluster=.local/test
-stop() { scripts/postgres.sh stop "$cluster" >/dev/null 2>&1 || true; }
+# Tests in psql make and drop roles, which all databases of a cluster have in common: they have a cluster of their own.
+clusters=".local/test .local/test-sql"
+stop() { for cluster in $clusters; do scripts/postgres.sh stop "$cluster" >/dev/null 2>&1 || true; done; }
 trap stop EXIT
 # Jobs beside the script do not hear Ctrl-C: the script passes it on to its process group.
 trap 'trap "" TERM; kill 0; exit 130' INT TERM
+
+use_cluster() {
+  PUSH_GATEWAY_TEST_DATABASE_URL=$(scripts/postgres.sh start "$1")
+  export PUSH_GATEWAY_TEST_DATABASE_URL
+}
 
 # beside NAME COMMAND…: runs a part while others run. Its output goes to .local/test-NAME.log, which `finish` shows.
 beside() {
@@ -57,6 +63,7 @@ swift_tests() {
 }
 
 sql_tests() {
+  use_cluster .local/test-sql
   scripts/sim-mutants.py --check
   Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
   Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
@@ -92,10 +99,7 @@ program_tests() {
 }
 
 mkdir -p .local
-# Each test has a database of its own, and to drop one waits for a checkpoint.
-export POSTGRES_FSYNC=off
-PUSH_GATEWAY_TEST_DATABASE_URL=$(scripts/postgres.sh start "$cluster")
-export PUSH_GATEWAY_TEST_DATABASE_URL
+export POSTGRES_FOR_TESTS=yes
 unset DATABASE_URL PUSH_GATEWAY_CONFIG
 
 case ${1:-} in
@@ -103,16 +107,20 @@ case ${1:-} in
     # The compiler and the Swift tests leave a core idle much of the time. A part runs to its end also when another fails.
     failed=
     beside sql sql_tests
-    build_tests || failed=1
+    use_cluster .local/test
+    if build_tests; then
+      beside programs program_tests
+      swift_tests || failed=1
+      finish programs || failed=1
+    else
+      failed=1
+    fi
     finish sql || failed=1
-    [ -z "$failed" ] || exit 1
-    beside programs program_tests
-    swift_tests || failed=1
-    finish programs || failed=1
     [ -z "$failed" ] || exit 1
     ;;
   --sql) sql_tests ;;
   --swift)
+    use_cluster .local/test
     build_tests
     swift_tests "${2:-}"
     ;;

@@ -329,7 +329,7 @@ import Testing
     rig.pass(.milliseconds(5))
     #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.delivered])
     // An hour later.
-    rig.live(.seconds(3_600))
+    rig.live(.seconds(3_600), step: .seconds(1))
     let next = try ring(2)
     #expect(next.environment == .sandbox && next.deadline > rig.now + .seconds(2))
     rig.answer([next])

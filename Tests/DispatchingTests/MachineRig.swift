@@ -197,11 +197,11 @@ struct MachineRig {
     for _ in beats() { hear(.beaten(.success(true), askedAt: now)) }
   }
 
-  /// Time passes in small steps, and every beat is confirmed.
-  mutating func live(_ duration: Nanoseconds) {
+  /// Time passes in steps, and every beat is confirmed.
+  mutating func live(_ duration: Nanoseconds, step: Nanoseconds = .milliseconds(100)) {
     let end = now + duration
     while now < end {
-      pass(.milliseconds(100))
+      pass(step)
       beat()
       answerHousekeeping()
     }

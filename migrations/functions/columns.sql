@@ -24,7 +24,8 @@ begin
   alter table push.origin add column if not exists written_at timestamptz generated always as (push.written_at()) stored;  -- 0.1.0 has it
   insert into push.origin (made_at) select clock_timestamp() where not exists (select from push.origin);
   alter table push.job add column done_at timestamptz not null default clock_timestamp();
-  alter table push.gateways add column login text;
+  alter table push.gateways add column login text, add column free_from_page bigint not null default 0,
+    add column free_again boolean not null default false;
   alter table push.receipt_batch add column tickets int generated always as (cardinality(ticket)) stored;
   alter table push.delivery add column paired boolean not null default false, add column found_ended boolean not null default false,
     add column handed_on_at timestamptz, add column accepted_at timestamptz, add column handed_on_by int[];
@@ -72,4 +73,8 @@ comment on column push.apps.message_text is
 comment on column push.delivery.n is 'number of the push within its call, from 0, in the order in which they were made';
 comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
 comment on column push.gateways.login is 'the role as which it has registered';
+comment on column push.gateways.free_from_page is
+  'the page of push.delivery at which a search goes on: for what is claimed in its name, when it has ended; for what a claim took whose '
+  'answer was lost (push.forget), while it lives';
+comment on column push.gateways.free_again is 'of one that has ended: whether that search has to be repeated, because it has found or left something';
 comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';

@@ -115,12 +115,18 @@ $$;
 comment on function push.free_rows is 'makes claimed deliveries ready again; returns how many were found';
 
 -- Rows that are locked are found by a later run; so is a claim that was running when its gateway ended and commits afterwards.
--- push.gateways.free_due_at is the time of that run. It is cleared by a run that found nothing while it held the gateway's row
+-- push.gateways.free_due_at is the time of that run. It is cleared by a run that has left nothing while it held the gateway's row
 -- exclusively; a running claim ("key share") prevents that lock. The transaction that ended the gateway never clears it, because a claim
 -- may have locked the older version of the row.
+--
+-- Reads the whole table, because an index on owner would cost every claim an entry; but for half a second at most, because a heartbeat
+-- waits for it. The next run goes on where this one has ended. A row that is changed may move to a page that was read before, so a table of
+-- several parts is read again until nothing is found.
 create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
+  c_part   constant bigint := 2000;  -- pages
+  c_time   constant interval := '500 ms';
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
@@ -130,21 +136,38 @@ declare
     select g.id from push.gateways g
     where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
     order by g.id for no key update skip locked);
+  v_pages  bigint := pg_relation_size('push.delivery') / current_setting('block_size')::int;
+  v_page   bigint := coalesce((select min(g.free_from_page) from push.gateways g where g.id = any (v_ended)), 0);
+  v_again  boolean := false;
   v_places tid[];
   v_found  bigint;
+  v_sum    bigint := 0;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  -- Reads the whole table: an index on owner would cost every claim an entry.
-  v_places := array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (v_ended));
-  v_found := push.free_rows(v_places, v_ended);
-  -- At most a tenth of the time is spent on this search.
+  loop
+    v_places := array(
+      select d.ctid from push.delivery d
+      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
+        and d.state = 1 and d.owner = any (v_ended));
+    v_found := push.free_rows(v_places, v_ended);
+    v_sum := v_sum + v_found;
+    v_again := v_again or v_found < cardinality(v_places) or v_found > 0 and v_pages > c_part;
+    v_page := v_page + c_part;
+    exit when v_page >= v_pages or clock_timestamp() - v_begun >= c_time;
+  end loop;
+  -- At most a tenth of the time is spent on this search once all was read.
   update push.gateways g
-    set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
-      then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
+    set free_due_at = case
+        when v_page < v_pages then clock_timestamp()
+        when g.free_again or v_again or g.id <> all (v_alone)
+          then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
+      end,
+      free_from_page = case when v_page < v_pages then v_page else 0 end,
+      free_again = v_page < v_pages and (g.free_again or v_again or g.id <> all (v_alone))
     where g.id = any (v_ended);
-  return v_found;
+  return v_sum;
 end
 $$;
 comment on function push.free_claims is 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';
@@ -163,7 +186,7 @@ create or replace function push.retire_gateway(p_gateway int) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
-      free_due_at = clock_timestamp()
+      free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
     where id = p_gateway and alive;
   if found then
     perform push.free_claims(array[p_gateway]);
@@ -206,7 +229,9 @@ begin
   alive := found;
   if p_may_reap and v_steady <= v_now - p_silence then
     with ended as (
-      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = clock_timestamp()
+      update push.gateways g
+      set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
+        free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
       where g.id = any (array(
         select x.id from push.gateways x
         -- In the future: the clock was set back, and there was no heartbeat since.

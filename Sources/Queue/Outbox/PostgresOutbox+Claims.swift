@@ -81,7 +81,11 @@ extension PostgresOutbox {
     parameters.append(try identity())
     parameters.append(number)
     // On the link of claims: no claim may overtake it, and settlements need not wait behind it.
-    return Int(try await claims.query(OutboxStatements.forget, parameters, isolation: self).int64(0, 0))
+    while true {
+      let result = try await claims.query(OutboxStatements.forget, parameters, isolation: self)
+      // Null: a table with millions of rows is searched in parts.
+      if !result.isNull(0, 0) { return Int(result.int64(0, 0)) }
+    }
   }
 
   public func claimed(from page: Int64?) async throws(OutboxError) -> ClaimedPage {
