@@ -495,3 +495,12 @@ select test.equal('and nothing is written down', (select count(*) from push.eras
 insert into push.devices (user_id, app, provider, token, registered_at)
   values ('u', 'device-only', 'fcm', 'device-only-0123456789', now() - interval '1 day');
 select test.equal('an app with a device', (select bool_and(is_complete) from push.erase_user('u', 'device-only', 60000)), true);
+
+-- A step is short, however large the calls are: it ends after a megabyte of them.
+insert into push.outbox (app, payload, recipients) select 'large', jsonb_build_object('callId', 'large-' || c, 'from', 'x'), (
+  select jsonb_agg(jsonb_build_object('userId', c || '-' || i, 'fcmToken', 'erasure-token-0123456789-' || (
+    select string_agg(md5(format('%s %s %s', c, i, z)), '') from generate_series(1, 8) z))) from generate_series(1, 1000) i)
+  from generate_series(1, 8) c;
+select test.equal('four of 320 kB each are more than a megabyte', (select count(*) from push.outbox o where o.app = 'large' and o.id <= (
+  push.look_further(jsonb_populate_record(null::push.erasure, jsonb_build_object('app', 'large', 'user_id', 'nobody', 'until_id', 0, 'after_id',
+    (select min(x.id) - 1 from push.outbox x where x.app = 'large'))))).after_id), 4::bigint);

@@ -214,8 +214,9 @@ comment on function push.erase_from_call is 'masks the user in one call, or decl
 -- Which calls name the user -------------------------------------------------------------------------------------------
 
 -- No index finds them. Calls are read in the order of their numbers, in both directions from the oldest call that rings, so that the
--- calls that ring come first. Then history is read by partition, 1,000 pages at a time: calls that were deleted have left it behind.
--- A call that is committed after its number was passed is not found.
+-- calls that ring come first: a hundred in each direction at a time, and no more after a megabyte, because all that is read is made text.
+-- Then history is read by partition, 1,000 pages at a time: calls that were deleted have left it behind. A call that is committed after its
+-- number was passed is not found.
 create or replace function push.look_further(p_erasure push.erasure) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -228,8 +229,16 @@ begin
       coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
       o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
     into p_erasure.after_id, p_erasure.until_id, v_are_left, p_erasure.found
-    from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
-      union all (select * from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)) o;
+    from (
+      (select x.id, x.app, x.answered_by, x.declined, x.recipients, x.payload, sum(pg_column_size(x.recipients) + pg_column_size(x.payload))
+          over (order by x.id rows between unbounded preceding and 1 preceding) as bytes_before
+        from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
+      union all
+      (select x.id, x.app, x.answered_by, x.declined, x.recipients, x.payload, sum(pg_column_size(x.recipients) + pg_column_size(x.payload))
+          over (order by x.id desc rows between unbounded preceding and 1 preceding)
+        from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)
+    ) o
+    where coalesce(o.bytes_before, 0) < 1048576;
   if v_are_left then
     return p_erasure;
   end if;
