@@ -2781,6 +2781,13 @@ $$;
 COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took, or p_max if there was no time for the rest. p_urgent: notes that a ring may depend on, or the others; null: call by call, those that have failed, or that were among others when they took too long; p_within: leaves out notes that were due longer ago, unless p_urgent is null. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$ select f.given from push.forget_in(p_gateway, p_claim, 0, 2147483647) f $$;
+
+COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'for gateways of release 0.1.0: push.forget_in of the whole table. p_gateway, p_claim: as there. Returns how many deliveries were returned';
+
+CREATE FUNCTION push.forget_in(p_gateway integer, p_claim integer, p_from_page bigint DEFAULT 0, p_pages integer DEFAULT 25000, OUT given bigint, OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -2789,45 +2796,33 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  c_part constant bigint := 2000;  -- pages
-  c_time constant interval := '500 ms';
-  v_begun    timestamptz := clock_timestamp();
-  v_page     bigint;
-  v_pages    bigint;
-  v_given    bigint;
-  v_sum      bigint := 0;
   v_accepted tid[];
 begin
+  given := 0;
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
-  select case when g.claims_from > p_claim then g.free_from_page else 0 end into v_page from push.gateways g
-    where g.id = p_gateway and g.alive and (g.claims_from <= p_claim or g.claims_from = p_claim + 1 and g.free_from_page > 0) for update;
+  perform from push.gateways g
+    where g.id = p_gateway and g.alive and g.claims_from <= p_claim + (p_from_page > 0)::int for update;
   if not found then
-    return 0;
+    return;
   end if;
-  -- Reads the whole table, in parts as push.free_claims does. A row that moves meanwhile is found by push.claimed_by.
-  v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
-  loop
-    with given as (
-      update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
-          due_at = clock_timestamp()
-        where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
-          and d.state = 1 and d.owner = p_gateway and d.lease = p_claim
-        returning d.ctid as place, d.accepted_at
-    )
-    select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
-    perform push.bury(v_accepted, 0), push.ring_doorbell() where v_given > 0;
-    v_sum := v_sum + v_given;
-    v_page := v_page + c_part;
-    exit when v_page >= v_pages or clock_timestamp() - v_begun >= c_time;
-  end loop;
-  update push.gateways g set claims_from = p_claim + 1, free_from_page = case when v_page < v_pages then v_page else 0 end
-    where g.id = p_gateway;
-  return case when v_page >= v_pages then v_sum end;
+  update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway and g.claims_from <= p_claim;
+  with given as (
+    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+        due_at = clock_timestamp()
+      where d.ctid >= format('(%s,0)', greatest(p_from_page, 0))::tid
+        and d.ctid < format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid
+        and d.state = 1 and d.owner = p_gateway and d.lease = p_claim
+      returning d.ctid as place, d.accepted_at
+  )
+  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into given, v_accepted from given g;
+  perform push.bury(v_accepted, 0), push.ring_doorbell() where given > 0;
+  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
+  next_page := case when next_page < pg_relation_size('push.delivery') / current_setting('block_size')::int then next_page end;
 end
 $$;
 
-COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took becomes ready again, without counting the attempt. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many deliveries it has returned; null: a part of the table was read, call it again. Calling it again is harmless';
+COMMENT ON FUNCTION push.forget_in(p_gateway integer, p_claim integer, p_from_page bigint, p_pages integer, OUT given bigint, OUT next_page bigint) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took in one part of the table becomes ready again, without counting the attempt. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. given: how many deliveries were returned; next_page: null at the end. Calling it again is harmless';
 
 CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2841,49 +2836,52 @@ CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) R
     SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
-  c_part   constant bigint := 2000;  -- pages
-  c_time   constant interval := '500 ms';
+  c_part   constant bigint := 25000;  -- pages
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
+    -- Later than in a minute: the clock was set back.
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways)
     order by g.id for update skip locked);
   v_ended  int[] := p_gateways || v_alone || array(
     select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways || v_alone)
     order by g.id for no key update skip locked);
-  v_pages  bigint := pg_relation_size('push.delivery') / current_setting('block_size')::int;
-  v_page   bigint := coalesce((select min(g.free_from_page) from push.gateways g where g.id = any (v_ended)), 0);
-  v_again  boolean := false;
+  v_page   bigint;
+  v_pages  bigint;
+  v_last   boolean;
   v_places tid[];
   v_found  bigint;
-  v_sum    bigint := 0;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  loop
-    v_places := array(
-      select d.ctid from push.delivery d
-      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
-        and d.state = 1 and d.owner = any (v_ended));
-    v_found := push.free_rows(v_places, v_ended);
-    v_sum := v_sum + v_found;
-    v_again := v_again or v_found < cardinality(v_places) or v_found > 0 and v_pages > c_part;
-    v_page := v_page + c_part;
-    exit when v_page >= v_pages or clock_timestamp() - v_begun >= c_time;
-  end loop;
-  -- At most a tenth of the time is spent on this search once all was read.
+  v_page := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
+  v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
+  v_last := v_page + c_part >= v_pages;
+  v_places := array(
+    select d.ctid from push.delivery d
+    where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
+      and d.state = 1 and d.owner = any (v_ended) and d.crashes < 2
+  ) || array(select d.ctid from push.delivery d where v_last and d.crashes >= 2 and d.state = 1 and d.owner = any (v_ended));
+  v_found := push.free_rows(v_places, v_ended);
+  -- Others began at another page.
   update push.gateways g
-    set free_due_at = case
-        when v_page < v_pages then clock_timestamp()
-        when g.free_again or v_again or g.id <> all (v_alone)
+    set free_from_page = case when v_last then 0 else v_page + c_part end,
+      free_again = c.again and not v_last,
+      free_due_at = case
+        -- At most a tenth of the time is spent on what cannot be freed now.
+        when v_found < cardinality(v_places) or c.again and v_last
           then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
-      end,
-      free_from_page = case when v_page < v_pages then v_page else 0 end,
-      free_again = v_page < v_pages and (g.free_again or v_again or g.id <> all (v_alone))
-    where g.id = any (v_ended);
-  return v_sum;
+        when not v_last then clock_timestamp()
+      end
+    from (
+      select x.id, x.free_again or x.free_from_page <> v_page or x.id <> all (v_alone) or v_found < cardinality(v_places)
+        or v_found > 0 and v_pages > c_part as again
+      from push.gateways x where x.id = any (v_ended)
+    ) c
+    where g.id = c.id;
+  return v_found;
 end
 $$;
 
@@ -2911,7 +2909,8 @@ begin
   ), judged as materialized (
     -- A gateway that lives has disowned its rows.
     select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
-        and (l.crashes >= c_suspect or max(l.crashes) over (partition by l.owner) < c_suspect))::int as deaths,
+        and (l.crashes >= c_suspect or not exists (
+          select from push.delivery s where s.crashes >= 2 and s.state = 1 and s.owner = l.owner)))::int as deaths,
       -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
       l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
@@ -7841,9 +7840,9 @@ COMMENT ON COLUMN push.gateways.doubted_at IS 'when another first found that it 
 
 COMMENT ON COLUMN push.gateways.login IS 'the role as which it has registered';
 
-COMMENT ON COLUMN push.gateways.free_from_page IS 'the page of push.delivery at which a search goes on: for what is claimed in its name, when it has ended; for what a claim took whose answer was lost (push.forget), while it lives';
+COMMENT ON COLUMN push.gateways.free_from_page IS 'of one that has ended: the page of push.delivery at which the search for what is claimed in its name goes on';
 
-COMMENT ON COLUMN push.gateways.free_again IS 'of one that has ended: whether that search has to be repeated, because it has found or left something';
+COMMENT ON COLUMN push.gateways.free_again IS 'whether that search has to be repeated, because it began later or has found something';
 
 ALTER TABLE push.gateways ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.gateways_id_seq
@@ -8159,7 +8158,7 @@ UNION ALL
            FROM c_insert) || ', update (state, answered_by, end_reason), '::text) || ( SELECT c_select.rights
            FROM c_select)) || ' on push.outbox'::text)), ('push_tenant'::text,(( SELECT c_insert.rights
            FROM c_insert) || ' on push.outbox'::text)), ('push_ops'::text,(( SELECT c_select.rights
-           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.hold_invalidation, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user, push.finite'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
+           FROM c_select) || ', select (voided) on push.outbox'::text)), ('push_ops'::text,'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks, push.calls'::text), ('push_ops'::text,'update (paused, note) on push.lanes'::text), ('push_ops'::text,'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, push.hold_invalidation, push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms, push.entry_user, push.finite'::text), ('push_keys'::text,'select on push.keys, push.apps'::text), ('push_keys'::text,'execute on function push.create_api_key, push.revoke_api_key'::text), ('push_gateway'::text,'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.forget_in, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, push.dead_among, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.look_up_api_key, push.good_api_keys, push.note_api_key_uses'::text)) "*VALUES*"
 UNION ALL
  SELECT 'push_gateway'::text AS role,
     ('select on push.'::text || t.t) AS "right"

@@ -120,7 +120,7 @@ extension MemoryOutbox {
 
   // MARK: - Lost claims and settlements
 
-  /// `push.forget`: the answer to a claim was lost. The claim is barred if it has not begun; deliveries that it took
+  /// `push.forget_in`: the answer to a claim was lost. The claim is barred if it has not begun; deliveries that it took
   /// are returned. To be called while no claim of the gateway is running (`isLocked`), because the SQL waits for that.
   public mutating func forget(_ gateway: Int32, _ number: Int32, at now: DatabaseTime) -> Int {
     guard var row = gateways[gateway], row.isAlive, row.claimsFrom <= number else { return 0 }

@@ -80,6 +80,20 @@ struct PostgresOutboxTests {
     }
   }
 
+  @Test("what a lost claim took comes back from a table that is searched in parts, too")
+  func forgetInParts() async throws {
+    try await withOutbox { database, outbox, _, lane in
+      try await database.execute(
+        "do $$ begin execute replace(pg_get_functiondef('push.forget_in'::regproc), '25000', '1'); end $$")
+      _ = try await database.value(Self.enqueue("call-1", devices: 200))
+      let taken = try await outbox.claim(1, [LaneAllowance(lane: lane, limit: 200)], within: ClaimLimits())
+      #expect(taken.deliveries.count == 200)
+      #expect(try await database.value("select pg_relation_size('push.delivery') > 3 * 8192") == "true")
+      #expect(try await outbox.forget(1) == 200)
+      #expect(try await database.value("select count(*) from push.delivery where state = 0") == "200")
+    }
+  }
+
   @Test(
     "a committed call is claimed with all data to send it, and its settlement has the database's time"
   )

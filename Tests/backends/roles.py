@@ -169,6 +169,7 @@ STATEMENTS = {
     "select token, payload from push.claim(1, 1, '{1}', '{10}', '{-infinity}')": {"gateway"},
     "select push.put_aside('{1}', '{10}')": {"gateway"},
     "select push.forget(1, 1)": {"gateway"},
+    "select push.forget_in(1, 1)": {"gateway"},
     "select * from push.reclaim(1, 2, '{1}', '{0}')": {"gateway"},
     "select * from push.claimed_by(1, 0)": {"gateway"},
     "select push.ended('{1}')": {"gateway"},

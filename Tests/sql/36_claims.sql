@@ -158,27 +158,6 @@ select push.end_call('lost', 'busy'); select test.follow();
 select test.equal('the call has ended meanwhile', push.forget(:g1, 11), 2::bigint);
 select test.equal('its invites wait for a gateway that settles them as void', pg_temp.owed('lost'), '0:ready@0 1:ready@0');
 delete from push.delivery where outbox_id = :lost;
--- In parts, as in a table of millions of rows; here each call reads a page.
-select test.set_limit('push.forget', 'bigint := 2000', 'bigint := 1'), test.set_limit('push.forget', '1 hour', '-1 s');
-select push.register_gateway('three', '1') as g3, test.call('wide', 300) as wide \gset
-select test.equal('claimed', pg_temp.claim(:g3, 1, 300), 300::bigint);
-select test.equal('a call reads a part', push.forget(:g3, 1), null);
-select test.equal('the claim is barred already', pg_temp.claim(:g3, 1), 0::bigint);
-create function pg_temp.forget(p_gateway int, p_claim int) returns bigint language plpgsql as $$
-begin
-  for i in 1..100000 loop
-    if push.forget(p_gateway, p_claim) is not null then return i; end if;
-  end loop;
-end $$;
-select test.equal('further calls read the rest', pg_temp.forget(:g3, 1) > 2, true);
-select test.equal('all are ready', (select count(*) from push.deliveries where call_id = 'wide' and state = 'ready' and attempt = 0), 300::bigint);
-select test.equal('and claimed by the next claim', pg_temp.claim(:g3, 2, 300), 300::bigint);
-select test.equal('a second time it finds nothing', push.forget(:g3, 1), 0::bigint);
-select test.equal('nor does it with a number that was never used', (select pg_temp.forget(:g3, 3) > 2 and count(*) = 300 from push.deliveries
-  where call_id = 'wide' and state = 'claimed'), true);
-delete from push.delivery where outbox_id = :wide;
-select test.set_limit('push.forget', 'bigint := 1;', 'bigint := 2000;'), test.set_limit('push.forget', '-1 s', '1 hour');
-
 select test.call('unseen', 2) as unseen \gset
 select test.equal('one that is barred before it begins', push.forget(:g1, 12), 0::bigint);
 select test.equal('takes nothing', pg_temp.claim(:g1, 12), 0::bigint);

@@ -253,52 +253,49 @@ comment on function push.put_aside is 'after a claim that failed because of a ro
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 
-create or replace function push.forget(p_gateway int, p_claim int) returns bigint
+-- Reads the table in parts, as push.free_claims does. A row that moves meanwhile is found by push.claimed_by.
+create or replace function push.forget_in(
+  p_gateway int, p_claim int, p_from_page bigint default 0, p_pages int default 25000, out given bigint, out next_page bigint
+)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  c_part constant bigint := 2000;  -- pages
-  c_time constant interval := '500 ms';
-  v_begun    timestamptz := clock_timestamp();
-  v_page     bigint;
-  v_pages    bigint;
-  v_given    bigint;
-  v_sum      bigint := 0;
   v_accepted tid[];
 begin
+  given := 0;
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
-  select case when g.claims_from > p_claim then g.free_from_page else 0 end into v_page from push.gateways g
-    where g.id = p_gateway and g.alive and (g.claims_from <= p_claim or g.claims_from = p_claim + 1 and g.free_from_page > 0) for update;
+  perform from push.gateways g
+    where g.id = p_gateway and g.alive and g.claims_from <= p_claim + (p_from_page > 0)::int for update;
   if not found then
-    return 0;
+    return;
   end if;
-  -- Reads the whole table, in parts as push.free_claims does. A row that moves meanwhile is found by push.claimed_by.
-  v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
-  loop
-    with given as (
-      update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
-          due_at = clock_timestamp()
-        where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
-          and d.state = 1 and d.owner = p_gateway and d.lease = p_claim
-        returning d.ctid as place, d.accepted_at
-    )
-    select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into v_given, v_accepted from given g;
-    perform push.bury(v_accepted, 0), push.ring_doorbell() where v_given > 0;
-    v_sum := v_sum + v_given;
-    v_page := v_page + c_part;
-    exit when v_page >= v_pages or clock_timestamp() - v_begun >= c_time;
-  end loop;
-  update push.gateways g set claims_from = p_claim + 1, free_from_page = case when v_page < v_pages then v_page else 0 end
-    where g.id = p_gateway;
-  return case when v_page >= v_pages then v_sum end;
+  update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway and g.claims_from <= p_claim;
+  with given as (
+    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+        due_at = clock_timestamp()
+      where d.ctid >= format('(%s,0)', greatest(p_from_page, 0))::tid
+        and d.ctid < format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid
+        and d.state = 1 and d.owner = p_gateway and d.lease = p_claim
+      returning d.ctid as place, d.accepted_at
+  )
+  select count(*), array_agg(g.place) filter (where g.accepted_at is not null) into given, v_accepted from given g;
+  perform push.bury(v_accepted, 0), push.ring_doorbell() where given > 0;
+  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
+  next_page := case when next_page < pg_relation_size('push.delivery') / current_setting('block_size')::int then next_page end;
 end
 $$;
-comment on function push.forget is
+comment on function push.forget_in is
   'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. '
-  'What it took becomes ready again, without counting the attempt. Claims with '
+  'What it took in one part of the table becomes ready again, without counting the attempt. Claims with '
   'lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; '
-  'p_claim: the claim''s number. Returns how many deliveries it has returned; null: a part of the table was read, call it again. '
-  'Calling it again is harmless';
+  'p_claim: the claim''s number; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. '
+  'given: how many deliveries were returned; next_page: null at the end. Calling it again is harmless';
+
+create or replace function push.forget(p_gateway int, p_claim int) returns bigint
+language sql volatile security definer set search_path = push, pg_temp as
+$$ select f.given from push.forget_in(p_gateway, p_claim, 0, 2147483647) f $$;
+comment on function push.forget is
+  'for gateways of release 0.1.0: push.forget_in of the whole table. p_gateway, p_claim: as there. Returns how many deliveries were returned';
 
 -- Release 0.1.0 calls these two after it was declared dead, with all that it holds.
 drop function if exists push.reclaim(int, int, bigint[], int[]);

@@ -74,7 +74,6 @@ comment on column push.delivery.n is 'number of the push within its call, from 0
 comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
 comment on column push.gateways.login is 'the role as which it has registered';
 comment on column push.gateways.free_from_page is
-  'the page of push.delivery at which a search goes on: for what is claimed in its name, when it has ended; for what a claim took whose '
-  'answer was lost (push.forget), while it lives';
-comment on column push.gateways.free_again is 'of one that has ended: whether that search has to be repeated, because it has found or left something';
+  'of one that has ended: the page of push.delivery at which the search for what is claimed in its name goes on';
+comment on column push.gateways.free_again is 'whether that search has to be repeated, because it began later or has found something';
 comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';

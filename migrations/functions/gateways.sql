@@ -84,7 +84,8 @@ begin
   ), judged as materialized (
     -- A gateway that lives has disowned its rows.
     select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
-        and (l.crashes >= c_suspect or max(l.crashes) over (partition by l.owner) < c_suspect))::int as deaths,
+        and (l.crashes >= c_suspect or not exists (
+          select from push.delivery s where s.crashes >= 2 and s.state = 1 and s.owner = l.owner)))::int as deaths,
       -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
       l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
@@ -119,55 +120,58 @@ comment on function push.free_rows is 'makes claimed deliveries ready again; ret
 -- exclusively; a running claim ("key share") prevents that lock. The transaction that ended the gateway never clears it, because a claim
 -- may have locked the older version of the row.
 --
--- Reads the whole table, because an index on owner would cost every claim an entry; but for half a second at most, because a heartbeat
--- waits for it. The next run goes on where this one has ended. A row that is changed may move to a page that was read before, so a table of
--- several parts is read again until nothing is found.
+-- An index on owner would cost every claim an entry, so the table is read: in parts of 200 MB, one a run, because a heartbeat waits for it.
+-- A row that is changed may move to a part that was read before; so a table of several parts is read again until nothing is found in it.
+-- Suspects come last: as long as the gateway has one, its other deliveries count no crash (push.free_rows).
 create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  c_part   constant bigint := 2000;  -- pages
-  c_time   constant interval := '500 ms';
+  c_part   constant bigint := 25000;  -- pages
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
+    -- Later than in a minute: the clock was set back.
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways)
     order by g.id for update skip locked);
   v_ended  int[] := p_gateways || v_alone || array(
     select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways || v_alone)
     order by g.id for no key update skip locked);
-  v_pages  bigint := pg_relation_size('push.delivery') / current_setting('block_size')::int;
-  v_page   bigint := coalesce((select min(g.free_from_page) from push.gateways g where g.id = any (v_ended)), 0);
-  v_again  boolean := false;
+  v_page   bigint;
+  v_pages  bigint;
+  v_last   boolean;
   v_places tid[];
   v_found  bigint;
-  v_sum    bigint := 0;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  loop
-    v_places := array(
-      select d.ctid from push.delivery d
-      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
-        and d.state = 1 and d.owner = any (v_ended));
-    v_found := push.free_rows(v_places, v_ended);
-    v_sum := v_sum + v_found;
-    v_again := v_again or v_found < cardinality(v_places) or v_found > 0 and v_pages > c_part;
-    v_page := v_page + c_part;
-    exit when v_page >= v_pages or clock_timestamp() - v_begun >= c_time;
-  end loop;
-  -- At most a tenth of the time is spent on this search once all was read.
+  v_page := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
+  v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
+  v_last := v_page + c_part >= v_pages;
+  v_places := array(
+    select d.ctid from push.delivery d
+    where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
+      and d.state = 1 and d.owner = any (v_ended) and d.crashes < 2
+  ) || array(select d.ctid from push.delivery d where v_last and d.crashes >= 2 and d.state = 1 and d.owner = any (v_ended));
+  v_found := push.free_rows(v_places, v_ended);
+  -- Others began at another page.
   update push.gateways g
-    set free_due_at = case
-        when v_page < v_pages then clock_timestamp()
-        when g.free_again or v_again or g.id <> all (v_alone)
+    set free_from_page = case when v_last then 0 else v_page + c_part end,
+      free_again = c.again and not v_last,
+      free_due_at = case
+        -- At most a tenth of the time is spent on what cannot be freed now.
+        when v_found < cardinality(v_places) or c.again and v_last
           then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
-      end,
-      free_from_page = case when v_page < v_pages then v_page else 0 end,
-      free_again = v_page < v_pages and (g.free_again or v_again or g.id <> all (v_alone))
-    where g.id = any (v_ended);
-  return v_sum;
+        when not v_last then clock_timestamp()
+      end
+    from (
+      select x.id, x.free_again or x.free_from_page <> v_page or x.id <> all (v_alone) or v_found < cardinality(v_places)
+        or v_found > 0 and v_pages > c_part as again
+      from push.gateways x where x.id = any (v_ended)
+    ) c
+    where g.id = c.id;
+  return v_found;
 end
 $$;
 comment on function push.free_claims is 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';

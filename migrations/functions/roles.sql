@@ -32,7 +32,7 @@ union all values
   ('push_keys', 'select on push.keys, push.apps'),
   ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
   ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
-    'push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+    'push.report_lanes, push.claim, push.put_aside, push.settle, push.settled, push.park, push.release, push.forget, push.forget_in, push.reclaim, '
     'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
     'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
     'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.operate_call, push.enqueue_calls, '
@@ -217,7 +217,7 @@ begin
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'observe, overview, put_away, timeline'),
       (c_walk, 'change_rows, check_health, claimed_by, count_owed, dead_tokens, disown, drop_calls, enqueue_calls, erase_user, '
-        'finish_erasures, forget, give_up_receipts, miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, '
+        'finish_erasures, forget_in, give_up_receipts, miss, oldest_ringing, postpone_receipts, promote, prune, register_device, run_job, '
         'skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bury, bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_among, ended, ended_for, expire, '
         'free_rows, hold_invalidation, invalidate_tokens, note_devices, note_tokens, own_calls, park, places, '

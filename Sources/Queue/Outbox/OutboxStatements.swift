@@ -137,7 +137,8 @@ enum OutboxStatements {
     name: "entries_scanned",
     sql: "select coalesce(nullif(current_setting('push.entries_scanned', true), ''), '0')::int8")
 
-  static let forget = PostgresStatement(name: "forget", sql: "select push.forget($1, $2)")
+  static let forget = PostgresStatement(
+    name: "forget", sql: "select given, next_page from push.forget_in($1, $2, $3)")
   /// One row for each claimed delivery; one row of nulls if there is none.
   static let claimed = PostgresStatement(
     name: "claimed",

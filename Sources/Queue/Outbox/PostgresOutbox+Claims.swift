@@ -77,15 +77,19 @@ extension PostgresOutbox {
   }
 
   public func forget(_ number: Int32) async throws(OutboxError) -> Int {
-    var parameters = PostgresParameters()
-    parameters.append(try identity())
-    parameters.append(number)
-    // On the link of claims: no claim may overtake it, and settlements need not wait behind it.
-    while true {
+    var count: Int64 = 0
+    var page: Int64? = 0
+    while let from = page {
+      var parameters = PostgresParameters()
+      parameters.append(try identity())
+      parameters.append(number)
+      parameters.append(from)
+      // On the link of claims: no claim may overtake it, and settlements need not wait behind it.
       let result = try await claims.query(OutboxStatements.forget, parameters, isolation: self)
-      // Null: a table with millions of rows is searched in parts.
-      if !result.isNull(0, 0) { return Int(result.int64(0, 0)) }
+      count += result.int64(0, 0)
+      page = result.isNull(0, 1) ? nil : result.int64(0, 1)
     }
+    return Int(count)
   }
 
   public func claimed(from page: Int64?) async throws(OutboxError) -> ClaimedPage {
