@@ -2787,7 +2787,7 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
 
 COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'for gateways of release 0.1.0: push.forget_in of the whole table. p_gateway, p_claim: as there. Returns how many deliveries were returned';
 
-CREATE FUNCTION push.forget_in(p_gateway integer, p_claim integer, p_from_page bigint DEFAULT 0, p_pages integer DEFAULT 25000, OUT given bigint, OUT next_page bigint) RETURNS record
+CREATE FUNCTION push.forget_in(p_gateway integer, p_claim integer, p_from_page bigint DEFAULT 0, p_pages integer DEFAULT 10000, OUT given bigint, OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -2802,7 +2802,7 @@ begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
   perform from push.gateways g
-    where g.id = p_gateway and g.alive and g.claims_from <= p_claim + (p_from_page > 0)::int for update;
+    where g.id = p_gateway and g.alive and g.claims_from <= p_claim + 1 for update;
   if not found then
     return;
   end if;
@@ -2836,7 +2836,8 @@ CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) R
     SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
-  c_part   constant bigint := 25000;  -- pages
+  c_pages  constant bigint := 2000;
+  c_time   constant interval := '1 s';
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
@@ -2847,37 +2848,43 @@ declare
     select g.id from push.gateways g
     where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways || v_alone)
     order by g.id for no key update skip locked);
+  v_first  bigint;
   v_page   bigint;
   v_pages  bigint;
   v_last   boolean;
-  v_places tid[];
+  v_places tid[] := '{}';
   v_found  bigint;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  v_page := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
+  update push.gateways g set had_suspect = true
+    where g.id = any (v_ended) and not g.had_suspect
+      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
+  v_first := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
+  v_page := v_first;
   v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
-  v_last := v_page + c_part >= v_pages;
-  v_places := array(
-    select d.ctid from push.delivery d
-    where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
-      and d.state = 1 and d.owner = any (v_ended) and d.crashes < 2
-  ) || array(select d.ctid from push.delivery d where v_last and d.crashes >= 2 and d.state = 1 and d.owner = any (v_ended));
+  loop
+    v_places := v_places || array(
+      select d.ctid from push.delivery d
+      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_pages)::tid
+        and d.state = 1 and d.owner = any (v_ended));
+    v_page := v_page + c_pages;
+    v_last := v_page >= v_pages;
+    exit when v_last or clock_timestamp() - v_begun >= c_time;
+  end loop;
   v_found := push.free_rows(v_places, v_ended);
-  -- Others began at another page.
+  -- Others began at another page. At most a tenth of the time is spent on a table that is read in one run.
   update push.gateways g
-    set free_from_page = case when v_last then 0 else v_page + c_part end,
+    set free_from_page = case when v_last then 0 else v_page end,
       free_again = c.again and not v_last,
       free_due_at = case
-        -- At most a tenth of the time is spent on what cannot be freed now.
-        when v_found < cardinality(v_places) or c.again and v_last
-          then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
         when not v_last then clock_timestamp()
+        when c.again then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
       end
     from (
-      select x.id, x.free_again or x.free_from_page <> v_page or x.id <> all (v_alone) or v_found < cardinality(v_places)
-        or v_found > 0 and v_pages > c_part as again
+      select x.id, x.free_again or x.free_from_page <> v_first or x.id <> all (v_alone) or v_found < cardinality(v_places)
+        or v_found > 0 and not (v_first = 0 and v_last) as again
       from push.gateways x where x.id = any (v_ended)
     ) c
     where g.id = c.id;
@@ -2909,8 +2916,7 @@ begin
   ), judged as materialized (
     -- A gateway that lives has disowned its rows.
     select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
-        and (l.crashes >= c_suspect or not exists (
-          select from push.delivery s where s.crashes >= 2 and s.state = 1 and s.owner = l.owner)))::int as deaths,
+        and (l.crashes >= c_suspect or not g.had_suspect))::int as deaths,
       -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
       l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
@@ -7806,6 +7812,7 @@ CREATE TABLE push.gateways (
     login text,
     free_from_page bigint DEFAULT 0 NOT NULL,
     free_again boolean DEFAULT false NOT NULL,
+    had_suspect boolean DEFAULT false NOT NULL,
     CONSTRAINT gateways_ended CHECK (((alive = (ended_at IS NULL)) AND (alive = (ended_reason IS NULL)))),
     CONSTRAINT gateways_ended_reason_known CHECK ((ended_reason = ANY (ARRAY['retired'::text, 'silent'::text]))),
     CONSTRAINT gateways_free_ended CHECK (((free_due_at IS NULL) OR (NOT alive)))
@@ -7843,6 +7850,8 @@ COMMENT ON COLUMN push.gateways.login IS 'the role as which it has registered';
 COMMENT ON COLUMN push.gateways.free_from_page IS 'of one that has ended: the page of push.delivery at which the search for what is claimed in its name goes on';
 
 COMMENT ON COLUMN push.gateways.free_again IS 'whether that search has to be repeated, because it began later or has found something';
+
+COMMENT ON COLUMN push.gateways.had_suspect IS 'of one that has ended: whether it had a delivery that two others had when they died, which is blamed for its end';
 
 ALTER TABLE push.gateways ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.gateways_id_seq

@@ -84,7 +84,7 @@ struct PostgresOutboxTests {
   func forgetInParts() async throws {
     try await withOutbox { database, outbox, _, lane in
       try await database.execute(
-        "do $$ begin execute replace(pg_get_functiondef('push.forget_in'::regproc), '25000', '1'); end $$")
+        "do $$ begin execute replace(pg_get_functiondef('push.forget_in'::regproc), '10000', '1'); end $$")
       _ = try await database.value(Self.enqueue("call-1", devices: 200))
       let taken = try await outbox.claim(1, [LaneAllowance(lane: lane, limit: 200)], within: ClaimLimits())
       #expect(taken.deliveries.count == 200)

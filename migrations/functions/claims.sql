@@ -253,9 +253,9 @@ comment on function push.put_aside is 'after a claim that failed because of a ro
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 
--- Reads the table in parts, as push.free_claims does. A row that moves meanwhile is found by push.claimed_by.
+-- Reads the table in parts, so that none is cancelled. A row that moves meanwhile is found by push.claimed_by.
 create or replace function push.forget_in(
-  p_gateway int, p_claim int, p_from_page bigint default 0, p_pages int default 25000, out given bigint, out next_page bigint
+  p_gateway int, p_claim int, p_from_page bigint default 0, p_pages int default 10000, out given bigint, out next_page bigint
 )
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -265,7 +265,7 @@ begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
   perform from push.gateways g
-    where g.id = p_gateway and g.alive and g.claims_from <= p_claim + (p_from_page > 0)::int for update;
+    where g.id = p_gateway and g.alive and g.claims_from <= p_claim + 1 for update;
   if not found then
     return;
   end if;

@@ -25,7 +25,7 @@ begin
   insert into push.origin (made_at) select clock_timestamp() where not exists (select from push.origin);
   alter table push.job add column done_at timestamptz not null default clock_timestamp();
   alter table push.gateways add column login text, add column free_from_page bigint not null default 0,
-    add column free_again boolean not null default false;
+    add column free_again boolean not null default false, add column had_suspect boolean not null default false;
   alter table push.receipt_batch add column tickets int generated always as (cardinality(ticket)) stored;
   alter table push.delivery add column paired boolean not null default false, add column found_ended boolean not null default false,
     add column handed_on_at timestamptz, add column accepted_at timestamptz, add column handed_on_by int[];
@@ -76,4 +76,6 @@ comment on column push.gateways.login is 'the role as which it has registered';
 comment on column push.gateways.free_from_page is
   'of one that has ended: the page of push.delivery at which the search for what is claimed in its name goes on';
 comment on column push.gateways.free_again is 'whether that search has to be repeated, because it began later or has found something';
+comment on column push.gateways.had_suspect is
+  'of one that has ended: whether it had a delivery that two others had when they died, which is blamed for its end';
 comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';

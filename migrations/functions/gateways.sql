@@ -84,8 +84,7 @@ begin
   ), judged as materialized (
     -- A gateway that lives has disowned its rows.
     select l.tid, l.crashes + (not g.alive and g.ended_reason = 'silent'
-        and (l.crashes >= c_suspect or not exists (
-          select from push.delivery s where s.crashes >= 2 and s.state = 1 and s.owner = l.owner)))::int as deaths,
+        and (l.crashes >= c_suspect or not g.had_suspect))::int as deaths,
       -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
       l.accepted_at is not null or (g.alive or g.ended_reason = 'silent') and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
@@ -120,13 +119,13 @@ comment on function push.free_rows is 'makes claimed deliveries ready again; ret
 -- exclusively; a running claim ("key share") prevents that lock. The transaction that ended the gateway never clears it, because a claim
 -- may have locked the older version of the row.
 --
--- An index on owner would cost every claim an entry, so the table is read: in parts of 200 MB, one a run, because a heartbeat waits for it.
--- A row that is changed may move to a part that was read before; so a table of several parts is read again until nothing is found in it.
--- Suspects come last: as long as the gateway has one, its other deliveries count no crash (push.free_rows).
+-- An index on owner would cost every claim an entry, so the table is read; for a second, because a heartbeat waits for it. The next run goes on
+-- from there. A row that is changed may move to a page that was read before, so what takes several runs is repeated until nothing is found.
 create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  c_part   constant bigint := 25000;  -- pages
+  c_pages  constant bigint := 2000;
+  c_time   constant interval := '1 s';
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
@@ -137,37 +136,43 @@ declare
     select g.id from push.gateways g
     where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways || v_alone)
     order by g.id for no key update skip locked);
+  v_first  bigint;
   v_page   bigint;
   v_pages  bigint;
   v_last   boolean;
-  v_places tid[];
+  v_places tid[] := '{}';
   v_found  bigint;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  v_page := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
+  update push.gateways g set had_suspect = true
+    where g.id = any (v_ended) and not g.had_suspect
+      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
+  v_first := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
+  v_page := v_first;
   v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
-  v_last := v_page + c_part >= v_pages;
-  v_places := array(
-    select d.ctid from push.delivery d
-    where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_part)::tid
-      and d.state = 1 and d.owner = any (v_ended) and d.crashes < 2
-  ) || array(select d.ctid from push.delivery d where v_last and d.crashes >= 2 and d.state = 1 and d.owner = any (v_ended));
+  loop
+    v_places := v_places || array(
+      select d.ctid from push.delivery d
+      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_pages)::tid
+        and d.state = 1 and d.owner = any (v_ended));
+    v_page := v_page + c_pages;
+    v_last := v_page >= v_pages;
+    exit when v_last or clock_timestamp() - v_begun >= c_time;
+  end loop;
   v_found := push.free_rows(v_places, v_ended);
-  -- Others began at another page.
+  -- Others began at another page. At most a tenth of the time is spent on a table that is read in one run.
   update push.gateways g
-    set free_from_page = case when v_last then 0 else v_page + c_part end,
+    set free_from_page = case when v_last then 0 else v_page end,
       free_again = c.again and not v_last,
       free_due_at = case
-        -- At most a tenth of the time is spent on what cannot be freed now.
-        when v_found < cardinality(v_places) or c.again and v_last
-          then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
         when not v_last then clock_timestamp()
+        when c.again then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
       end
     from (
-      select x.id, x.free_again or x.free_from_page <> v_page or x.id <> all (v_alone) or v_found < cardinality(v_places)
-        or v_found > 0 and v_pages > c_part as again
+      select x.id, x.free_again or x.free_from_page <> v_first or x.id <> all (v_alone) or v_found < cardinality(v_places)
+        or v_found > 0 and not (v_first = 0 and v_last) as again
       from push.gateways x where x.id = any (v_ended)
     ) c
     where g.id = c.id;
