@@ -2837,7 +2837,7 @@ CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) R
     AS $$
 declare
   c_pages  constant bigint := 2000;
-  c_time   constant interval := '1 s';
+  c_time   constant interval := '500 ms';
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
@@ -2858,9 +2858,6 @@ begin
   if v_ended = '{}' then
     return 0;
   end if;
-  update push.gateways g set had_suspect = true
-    where g.id = any (v_ended) and not g.had_suspect
-      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
   v_first := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
   v_page := v_first;
   v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
@@ -2873,6 +2870,9 @@ begin
     v_last := v_page >= v_pages;
     exit when v_last or clock_timestamp() - v_begun >= c_time;
   end loop;
+  update push.gateways g set had_suspect = true
+    where g.id = any (v_ended) and not g.had_suspect
+      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
   v_found := push.free_rows(v_places, v_ended);
   -- Others began at another page. At most a tenth of the time is spent on a table that is read in one run.
   update push.gateways g

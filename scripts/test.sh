@@ -44,7 +44,7 @@ swift_tests() {
   log=.local/swift-tests.log
   result=0
   { NO_COLOR=1 timeout --kill-after=10 "${TEST_SECONDS_MAX:-1200}" \
-    "$(swift build --show-bin-path)/push-gatewayPackageTests.xctest" --testing-library swift-testing \
+    "$built/push-gatewayPackageTests.xctest" --testing-library swift-testing \
     --experimental-maximum-parallelization-width 8 ${1:+--filter "$1"} 2>&1 || echo "ended with $?" >>"$log.failed"; } |
     tee "$log" | grep -av '^◇' || true
   if [ -e "$log.failed" ]; then
@@ -77,15 +77,18 @@ sql_tests() {
 }
 
 build_tests() {
-  scripts/sbom.py --pin && swift build --build-tests
+  scripts/sbom.py --pin && swift build --build-tests && built=$(swift build --show-bin-path)
+}
+
+# What is built for its test alone, which takes most of its time.
+search_tests() {
+  scripts/fuzz.sh --quick --seconds 40
+  scripts/sim.sh --seeds 500
 }
 
 # What is tested with the programs as they are built.
 program_tests() {
-  PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway
-  export PUSH_GATEWAY
-  scripts/fuzz.sh --quick --seconds 40
-  scripts/sim.sh --seeds 500
+  export PUSH_GATEWAY="$built/push-gateway"
   Tests/supply/run.py
   Tests/deploy/run.sh
   Tests/debian/run.py
@@ -110,8 +113,10 @@ case ${1:-} in
     use_cluster .local/test
     if build_tests; then
       beside programs program_tests
+      beside search search_tests
       swift_tests || failed=1
       finish programs || failed=1
+      finish search || failed=1
     else
       failed=1
     fi

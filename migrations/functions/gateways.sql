@@ -119,13 +119,13 @@ comment on function push.free_rows is 'makes claimed deliveries ready again; ret
 -- exclusively; a running claim ("key share") prevents that lock. The transaction that ended the gateway never clears it, because a claim
 -- may have locked the older version of the row.
 --
--- An index on owner would cost every claim an entry, so the table is read; for a second, because a heartbeat waits for it. The next run goes on
+-- An index on owner would cost every claim an entry, so the table is read; for half a second, because a heartbeat waits for it. The next run goes on
 -- from there. A row that is changed may move to a page that was read before, so what takes several runs is repeated until nothing is found.
 create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_pages  constant bigint := 2000;
-  c_time   constant interval := '1 s';
+  c_time   constant interval := '500 ms';
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
     select g.id from push.gateways g
@@ -146,9 +146,6 @@ begin
   if v_ended = '{}' then
     return 0;
   end if;
-  update push.gateways g set had_suspect = true
-    where g.id = any (v_ended) and not g.had_suspect
-      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
   v_first := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
   v_page := v_first;
   v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
@@ -161,6 +158,9 @@ begin
     v_last := v_page >= v_pages;
     exit when v_last or clock_timestamp() - v_begun >= c_time;
   end loop;
+  update push.gateways g set had_suspect = true
+    where g.id = any (v_ended) and not g.had_suspect
+      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
   v_found := push.free_rows(v_places, v_ended);
   -- Others began at another page. At most a tenth of the time is spent on a table that is read in one run.
   update push.gateways g
