@@ -24,8 +24,7 @@ begin
   alter table push.origin add column if not exists written_at timestamptz generated always as (push.written_at()) stored;  -- 0.1.0 has it
   insert into push.origin (made_at) select clock_timestamp() where not exists (select from push.origin);
   alter table push.job add column done_at timestamptz not null default clock_timestamp();
-  alter table push.gateways add column login text, add column free_from_page bigint not null default 0,
-    add column free_again boolean not null default false, add column had_suspect boolean not null default false;
+  alter table push.gateways add column login text;
   alter table push.receipt_batch add column tickets int generated always as (cardinality(ticket)) stored;
   alter table push.delivery add column paired boolean not null default false, add column found_ended boolean not null default false,
     add column handed_on_at timestamptz, add column accepted_at timestamptz, add column handed_on_by int[];
@@ -66,6 +65,14 @@ begin
     where sha256(convert_to(n.name, 'UTF8')) = e.user_digest limit 1)
   where e.finished_at is null;
   update push.erasure e set waiting = '{}', rang = '{}' where e.user_id is null;
+end
+$$;
+do $$
+begin
+  if not exists (select from pg_attribute a where a.attrelid = 'push.gateways'::regclass and a.attname = 'had_suspect') then
+    alter table push.gateways add column free_from_page bigint not null default 0, add column free_again boolean not null default false,
+      add column had_suspect boolean not null default false;
+  end if;
 end
 $$;
 comment on column push.apps.message_text is
