@@ -67,6 +67,7 @@ begin
   update push.erasure e set waiting = '{}', rang = '{}' where e.user_id is null;
 end
 $$;
+-- By themselves, because a database that was made before they were has all the others.
 do $$
 begin
   if not exists (select from pg_attribute a where a.attrelid = 'push.gateways'::regclass and a.attname = 'had_suspect') then
