@@ -115,7 +115,7 @@ public struct PostgresParameters: Sendable {
   /// As `append(timestamps:)`.
   mutating func append<Element>(timestamps elements: [Element], _ value: (Element) -> Int64?) {
     append(integers: elements, .timestamptzArray, of: .timestamptz) { element in
-      value(element).map { $0 == .min ? .min : $0 - PostgresResult.postgresEpochMicroseconds }
+      value(element).map { $0 == .min || $0 == .max ? $0 : $0 &- PostgresResult.postgresEpochMicroseconds }
     }
   }
 

@@ -35,9 +35,10 @@ internal import CLibPQ
   public func int32(_ row: Int, _ column: Int) -> Int32 { integer(row, column, as: Int32.self) }
   public func int64(_ row: Int, _ column: Int) -> Int64 { integer(row, column, as: Int64.self) }
 
-  /// A `timestamptz` as microseconds since 1970.
+  /// A `timestamptz` as microseconds since 1970; the greatest number for infinity, the least for -infinity.
   public func timestamp(_ row: Int, _ column: Int) -> Int64 {
-    int64(row, column) &+ Self.postgresEpochMicroseconds
+    let value = int64(row, column)
+    return value == .min || value == .max ? value : value &+ Self.postgresEpochMicroseconds
   }
 
   public func double(_ row: Int, _ column: Int) -> Double {

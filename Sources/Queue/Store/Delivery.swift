@@ -74,7 +74,7 @@ public final class Delivery: Sendable {
 
   /// When the push was enqueued, on our own monotonic clock. It is early by as much as `deadline` is.
   public var enqueuedAt: Instant {
-    deadline - .microseconds(deadlineAtMicroseconds - createdAtMicroseconds)
+    deadline - (.microseconds(deadlineAtMicroseconds) - .microseconds(createdAtMicroseconds))
   }
 
   /// The trace id of its call; nil if the call has none.

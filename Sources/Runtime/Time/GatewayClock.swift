@@ -29,7 +29,7 @@ public struct Instant: Comparable, Hashable, Sendable {
   }
 
   public static func - (instant: Instant, duration: Nanoseconds) -> Instant {
-    instant + Nanoseconds(-duration.count)
+    instant + (.zero - duration)
   }
 
   /// The time from `right` to `left`.
@@ -39,7 +39,8 @@ public struct Instant: Comparable, Hashable, Sendable {
   }
 }
 
-/// A duration in whole nanoseconds: like `Duration`, but in one machine word.
+/// A duration in whole nanoseconds: like `Duration`, but in one machine word. What overflows is the longest possible duration: times in the
+/// tables and in what providers answer may be anything.
 public struct Nanoseconds: Comparable, Hashable, Sendable {
   public var count: Int64
 
@@ -48,9 +49,9 @@ public struct Nanoseconds: Comparable, Hashable, Sendable {
   }
 
   public static let zero = Nanoseconds(0)
-  public static func microseconds(_ count: Int64) -> Nanoseconds { Nanoseconds(count * 1_000) }
-  public static func milliseconds(_ count: Int64) -> Nanoseconds { Nanoseconds(count * 1_000_000) }
-  public static func seconds(_ count: Int64) -> Nanoseconds { Nanoseconds(count * 1_000_000_000) }
+  public static func microseconds(_ count: Int64) -> Nanoseconds { Nanoseconds(1_000) * count }
+  public static func milliseconds(_ count: Int64) -> Nanoseconds { Nanoseconds(1_000_000) * count }
+  public static func seconds(_ count: Int64) -> Nanoseconds { Nanoseconds(1_000_000_000) * count }
 
   /// Whole milliseconds, rounded towards zero.
   public var milliseconds: Int64 { count / 1_000_000 }
@@ -60,9 +61,18 @@ public struct Nanoseconds: Comparable, Hashable, Sendable {
   public var seconds: Double { Double(count) / 1e9 }
 
   public static func < (left: Nanoseconds, right: Nanoseconds) -> Bool { left.count < right.count }
-  public static func + (left: Nanoseconds, right: Nanoseconds) -> Nanoseconds { Nanoseconds(left.count + right.count) }
-  public static func - (left: Nanoseconds, right: Nanoseconds) -> Nanoseconds { Nanoseconds(left.count - right.count) }
-  public static func * (left: Nanoseconds, right: Int64) -> Nanoseconds { Nanoseconds(left.count * right) }
+  public static func + (left: Nanoseconds, right: Nanoseconds) -> Nanoseconds {
+    let (sum, overflow) = left.count.addingReportingOverflow(right.count)
+    return Nanoseconds(overflow ? (right.count > 0 ? .max : .min) : sum)
+  }
+  public static func - (left: Nanoseconds, right: Nanoseconds) -> Nanoseconds {
+    let (difference, overflow) = left.count.subtractingReportingOverflow(right.count)
+    return Nanoseconds(overflow ? (right.count < 0 ? .max : .min) : difference)
+  }
+  public static func * (left: Nanoseconds, right: Int64) -> Nanoseconds {
+    let (product, overflow) = left.count.multipliedReportingOverflow(by: right)
+    return Nanoseconds(overflow ? ((left.count < 0) == (right < 0) ? .max : .min) : product)
+  }
   public static func / (left: Nanoseconds, right: Int64) -> Nanoseconds { Nanoseconds(left.count / right) }
 }
 
