@@ -276,8 +276,10 @@ struct APIOperationsTests {
       #expect(try await api.database.value(row) == "porteiro ana fcm pt-BR")
       _ = try await api.send("PUT", "/v1/devices", device.replacingOccurrences(of: "ana\"", with: "bob\""))
       #expect(try await api.database.value(row) == "porteiro bob fcm pt-BR")
-      for _ in 0..<2 {
-        let token = #"{"provider": "fcm", "token": "fcm-token-of-anas-phone"}"#
+      let printed = device.replacing("fcm-token-of-anas-phone", with: " fcm-token-of-anas-phone\\n")
+      #expect(try await api.send("PUT", "/v1/devices", printed).status == 204)
+      for blanks in ["\\t", ""] {
+        let token = #"{"provider": "fcm", "token": "fcm-token-of-anas-phone\#(blanks)"}"#
         #expect(try await api.send("DELETE", "/v1/devices", token).status == 204)
       }
       #expect(try await api.database.value("select count(*) from push.devices") == "0")

@@ -236,8 +236,7 @@ struct APIOperations: Sendable {
   /// A token, or the id of a row of `push.devices`; nil if it is left out.
   private static func device(_ body: APIBody) throws(APIProblem) -> String? {
     guard let device = try body.optionalTextOrObject("device", max: 4_096) else { return nil }
-    // The same characters as in a token, and the spaces and brackets that some phones print around tokens.
-    guard device.hasPrefix("{") || device.utf8.allSatisfy({ 0x20...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
+    guard mayBeToken(device) else {
       throw .invalid("device", "must be a token of the phone, or the id that it has in push.devices, or left out")
     }
     return device
@@ -249,11 +248,15 @@ struct APIOperations: Sendable {
     guard let token = try body.optionalTextOrObject("token", max: 4_096) else {
       throw .invalid("token", "must be a string of 1 to 4096 characters, or the browser's PushSubscription")
     }
-    // A backslash would be an escape in bytea, and tokens are found by the digest of their bytea.
-    guard token.hasPrefix("{") || token.utf8.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
-      throw .invalid("token", "must have the form of a provider's token")
-    }
+    guard mayBeToken(token) else { throw .invalid("token", "must have the form of a provider's token") }
     return token
+  }
+
+  /// Phones print tokens with blanks, and backends read lines. A backslash would be an escape in bytea, and tokens are found by the digest
+  /// of their bytea.
+  private static func mayBeToken(_ text: String) -> Bool {
+    let (blanks, backslash) = (Set("\t\r\n".utf8), UInt8(ascii: "\\"))
+    return text.hasPrefix("{") || text.utf8.allSatisfy { 0x20...0x7E ~= $0 && $0 != backslash || blanks.contains($0) }
   }
 
   private static func json(

@@ -118,6 +118,10 @@ struct GorushFrontTests {
       #expect(errors.last == "NotRegistered")
       #expect(!answer.body.contains("secret text") && !answer.body.contains(Self.phones[1]))
       #expect(try await api.database.value("select count(*) from push.delivery") == "2")
+      // A line for each time that the request names it.
+      let phones = [Self.phones[1], Self.phones[0], Self.phones[1]]
+      let twice = try await api.send("POST", Self.path, Self.call("c2", phones))
+      #expect(Self.errors(twice) == ["NotRegistered", "NotRegistered"])
     }
     try await Self.with(GatewayConfiguration.Gorush(hidesTokens: false)) { api in
       let answer = try await api.send(

@@ -65,6 +65,8 @@ struct GorushPlanTests {
     (#""data":{"callId":"c","from":"x"}"#, "data.type"), (#""data":{}"#, "data.type"),
     (#""data":{"type":"sale","callId":"c"}"#, "data.type"),
     (#""data":{"type":"message"},"topic":"all""#, "topics and conditions are not supported"),
+    (#""data":{"type":"incoming_call","callId":"c"},"dry_run":true"#, "dry_run"),
+    (#""data":{"type":"incoming_call","callId":"c"},"dry_run":false"#, "ring incoming_call -"),
     (#""data":{"type":"message"},"condition":"'a' in topics""#, "topics and conditions are not supported"),
     (#""data":{"type":"incoming_call","callId":"c"},"push_type":"liveactivity""#, "push_type"),
     (#""data":{"type":"incoming_call","callId":"c"},"time_to_live":45"#, "ring incoming_call 45"),
@@ -108,6 +110,7 @@ struct GorushPlanTests {
       """#)
     #expect(Self.word(plan) == "ring incoming_call -,ring incoming_call -,stop")
     #expect(plan.groups.map(\.phones.count) == [3, 1, 1])
+    #expect(plan.groups.map(\.mentions.count) == [4, 1, 1])
     #expect(plan.groups[0].phones.map(\.entry.isSandbox) == [true, false, false])
     #expect(plan.groups[0].phones.map(\.notification) == [0, 1, 1])
     #expect(String(decoding: plan.groups[0].payload, as: UTF8.self) == #"{"callId":"c","from":"x"}"#)

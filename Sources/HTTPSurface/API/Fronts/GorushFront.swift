@@ -36,7 +36,7 @@ struct GorushFront: Sendable {
         refused += failures
       } catch {
         if error.status.kind == .serverError || error.status == .tooManyRequests { problem = problem ?? error }
-        refused += Self.refused(group.phones, Self.sentence(error))
+        refused += Self.refused(group.mentions, Self.sentence(error))
       }
     }
     // Nothing was done, so the whole request can be tried again.
@@ -73,7 +73,7 @@ struct GorushFront: Sendable {
     var failures = made.skipped > 0 ? try await skipped(made, group, client) : []
     if made.isDuplicate {
       let (_, absent) = try await compare(made.callID, group, client)
-      let here = group.phones.filter { absent.contains($0.entry.userID) }
+      let here = group.mentions.filter { absent.contains($0.entry.userID) }
       failures += Self.refused(here, Self.known(group.action))
     }
     return (made.callID, failures)
@@ -86,17 +86,15 @@ struct GorushFront: Sendable {
     parameters.append(call.outboxID)
     let bytes = try await database.query(APIStatements.skippedRecipients, parameters, for: .call(client)).json(0, 0)
     let json = JSONScanner(trusting: bytes)
-    let phones = Dictionary(group.phones.map { ($0.entry.userID, $0) }) { first, _ in first }
+    let mentions = Dictionary(grouping: group.mentions, by: \.entry.userID)
     var failures: [GorushPlan.Refused] = []
     for element in json.elements(of: json.root) {
-      guard let phone = json.member("userId", of: element).flatMap(json.text).flatMap({ phones[$0] }),
+      guard let phones = json.member("userId", of: element).flatMap(json.text).flatMap({ mentions[$0] }),
         let reason = json.member("reason", of: element).flatMap(json.text)
       else { continue }
       // The words by which clients of gorush know that a token is to be deleted.
-      let error =
-        reason != "TokenInvalid" ? reason : phone.entry.kind == .fcm ? "NotRegistered" : "Unregistered"
-      failures.append(
-        GorushPlan.Refused(notification: phone.notification, token: phone.entry.token, error: error))
+      let dead = phones[0].entry.kind == .fcm ? "NotRegistered" : "Unregistered"
+      failures += Self.refused(phones, reason == "TokenInvalid" ? dead : reason)
     }
     return failures
   }
@@ -107,7 +105,7 @@ struct GorushFront: Sendable {
     guard let id = group.id else { throw .broken }
     let (others, absent) = try await compare(id, group, client)
     let failures = Self.refused(
-      group.phones.filter { absent.contains($0.entry.userID) }, "data.callId: this call does not ring this token")
+      group.mentions.filter { absent.contains($0.entry.userID) }, "data.callId: this call does not ring this token")
     let here = group.phones.filter { !absent.contains($0.entry.userID) }
     guard !here.isEmpty else { return (nil, failures) }
     var parameters = PostgresParameters()

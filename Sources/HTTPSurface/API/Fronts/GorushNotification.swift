@@ -32,6 +32,7 @@ struct GorushNotification {
   private(set) var timeToLive: Int64?
   private(set) var isDevelopment = false
   private(set) var isProduction = false
+  private(set) var isDryRun = false
 
   /// Reads a whole request.
   ///
@@ -96,6 +97,7 @@ struct GorushNotification {
     timeToLive = try integer("time_to_live")
     isDevelopment = try member("development", .boolean, "true or false").flatMap(json.boolean) ?? false
     isProduction = try member("production", .boolean, "true or false").flatMap(json.boolean) ?? false
+    isDryRun = try member("dry_run", .boolean, "true or false").flatMap(json.boolean) ?? false
   }
 }
 

@@ -26,7 +26,10 @@ struct GorushPlan {
     var seconds: Int32?
     /// Of `stop`.
     var reason: String?
+    /// Each once.
     var phones: [Phone] = []
+    /// Wherever the request names one of them, in whatever letters.
+    var mentions: [Phone] = []
   }
 
   struct Phone: Equatable {
@@ -79,6 +82,7 @@ struct GorushPlan {
     guard notification.topic == nil || notification.platform == .ios, notification.condition == nil else {
       throw Refusal("topics and conditions are not supported: give tokens")
     }
+    guard !notification.isDryRun else { throw Refusal("dry_run: is not supported; nothing was sent") }
     guard !notification.tokens.isEmpty else { throw Refusal("tokens: must have at least one token") }
     let platform: GorushNotification.Platform
     switch notification.platform {
@@ -115,16 +119,19 @@ struct GorushPlan {
       let entry = TokenEntry(
         token: token, kind: kind,
         isSandbox: platform == .ios && notification.isDevelopment && !notification.isProduction)
-      guard !groups[group].phones.contains(where: { $0.entry.userID == entry.userID }) else { continue }
-      guard groups[group].phones.count < GorushNotification.tokensMax else {
-        refused.append(
-          Refused(
-            notification: index, token: token,
-            error: "tokens: a call has at most \(GorushNotification.tokensMax) tokens; use another callId for the rest")
-        )
-        continue
+      let phone = Phone(entry: entry, notification: index)
+      if !groups[group].phones.contains(where: { $0.entry.userID == entry.userID }) {
+        guard groups[group].phones.count < GorushNotification.tokensMax else {
+          refused.append(
+            Refused(
+              notification: index, token: token,
+              error:
+                "tokens: a call has at most \(GorushNotification.tokensMax) tokens; use another callId for the rest"))
+          continue
+        }
+        groups[group].phones.append(phone)
       }
-      groups[group].phones.append(Phone(entry: entry, notification: index))
+      groups[group].mentions.append(phone)
     }
   }
 
