@@ -273,6 +273,15 @@ sql -c "insert into push.devices (user_id, app, provider, token) values ('u', 'l
 one "commit;" >"$work/out"
 equal "a registration that meets another one succeeds, and there is one device" \
   "$(two_ends)/$(sql -c "select string_agg(token, ' ') from push.devices where app = 'letters'")" "/$token"
+for letters in "upper lower" "lower upper" "upper upper"; do
+  sql -c "delete from push.devices where app = 'letters'"
+  one "begin; select push.register_device('leaver', 'letters', 'apns', ${letters% *}('$token'));" >"$work/out"
+  two_starts "select push.register_device('comer', 'letters', 'apns', ${letters#* }('$token'));"
+  two_waits
+  one "commit;" >"$work/out"
+  equal "of two that register a new one ($letters) the second has it" \
+    "$(two_ends)/$(sql -c "select string_agg(user_id || (token = ${letters#* }('$token')), ' ') from push.devices where app = 'letters'")" "/comertrue"
+done
 
 # --- Entries that a claim scans: all deliveries ever claimed, while a transaction holds back vacuum ---
 sql -c "insert into push.outbox (app, payload, recipients)

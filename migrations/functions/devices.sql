@@ -107,7 +107,10 @@ create or replace function push.register_device(
 language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_token     constant text := push.channel_token(register_device.provider, register_device.token);
+  v_given     constant text := push.channel_token(register_device.provider, register_device.token);
+  v_key       constant text := push.token_key(register_device.provider, v_given);
+  v_token     constant text := case v_given when upper(v_given) then v_given else v_key end;  -- as push.check_device
+  v_text      text := v_token;
   v_is_served constant boolean := exists (select from push.lane l where l.app = register_device.app);
   v_fault     text;
 begin
@@ -131,15 +134,27 @@ begin
       null;  -- another session has just registered this text
     end;
   end if;
+  -- The unique index compares texts. So a new token in capitals is inserted in small letters, and gets its own afterwards: of two sessions
+  -- that register it in different letters, one waits for the other.
+  if v_token <> v_key and not exists (select from push.devices x
+      where sha256(x.token::bytea) = sha256(v_token::bytea) and x.app = register_device.app and x.provider = 'apns') then
+    v_text := v_key;
+  end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
-    values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
-      register_device.environment, register_device.platform, register_device.locale, coalesce(register_device.voip, true))
+    values (register_device.user_id, register_device.app, register_device.provider, v_text, register_device.environment, register_device.platform,
+      register_device.locale, coalesce(register_device.voip, true))
     on conflict (sha256(token::bytea), app, provider) do update set
       user_id = excluded.user_id, environment = excluded.environment, voip = excluded.voip,
       platform = coalesce(excluded.platform, d.platform), locale = coalesce(excluded.locale, d.locale),
       -- The switch belongs to the user: when the phone passes to another user, it is on again.
       enabled = d.enabled or d.user_id <> excluded.user_id,
       registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null;
+  if v_text <> v_token then
+    -- Of a session for which this one has waited.
+    delete from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = register_device.app and d.provider = 'apns';
+    update push.devices d set token = v_token
+      where sha256(d.token::bytea) = sha256(v_key::bytea) and d.app = register_device.app and d.provider = 'apns';
+  end if;
 end
 $$;
 comment on function push.register_device is
