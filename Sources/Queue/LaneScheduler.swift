@@ -185,6 +185,11 @@ public struct LaneScheduler: Sendable {
   /// Whether the lane's circuit is closed.
   public func isWell(_ lane: Int16) -> Bool { indexByID[lane].map { lanes[$0].circuit.state == .closed } ?? false }
 
+  /// Whether the lane's provider has asked for a pause that is not over.
+  public func isThrottled(_ lane: Int16, _ now: Instant) -> Bool {
+    indexByID[lane].map { lanes[$0].throttledUntil > now } ?? false
+  }
+
   /// How long the lane sends nothing from now on, at least, because its circuit is open or its provider asked for a pause.
   public func wait(of lane: Int16, _ now: Instant) -> Nanoseconds {
     guard let index = indexByID[lane] else { return .zero }

@@ -76,11 +76,13 @@ extension DispatcherMachine {
     retries.insert(entry.slot, at: now + wait)
   }
 
-  /// Tells what a result says about the connection: whether it brought an answer or was lost.
+  /// Tells what a result says about the connection: whether it brought an answer or was lost. Requests to Expo share none, so no
+  /// message is lost with that of another request.
   private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
     let isLost = result.outcome == .unknown(reason: PushOutcome.connectionLostReason)
     suspects[entry.lane].didEnd(
-      entry.delivery.token, isLost: isLost, on: result.connection, isAnswered: result.isAnswered,
+      entry.delivery.token, isLost: isLost && lanes[entry.lane].provider != .expo, on: result.connection,
+      isAnswered: result.isAnswered && !isLost,
       hadTurn: entry.turn == .taken, now)
     entry.turn = .none
     if result.isAnswered, !isLost, let sentAt = result.sentAt, !result.isHedged {
@@ -133,13 +135,15 @@ extension DispatcherMachine {
       if entry.isOverdue(now), !isDraining, entry.delivery.deadline > now + settings.policy.roundTrip {
         if rescue(entry, now) { unanswered.append(entry) }
       } else if case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now {
-        if entry.isRing || scheduler.isWell(entry.delivery.lane) {
+        let isThrottled = scheduler.isThrottled(entry.delivery.lane, now)
+        if !isThrottled, entry.isRing || scheduler.isWell(entry.delivery.lane) {
           resend(entry, now)
+        } else if entry.isRing {
+          handOn(entry, reason: entry.reason ?? Self.noAnswer, isCounted: entry.isNextCounted, now)
         } else {
-          // The lane's next try is one that a claim chooses.
-          park(
-            entry, after: scheduler.wait(of: entry.delivery.lane, now), reason: entry.reason ?? Self.noAnswer,
-            isCounted: entry.isNextCounted, now)
+          // The lane's next try is one that a claim chooses, a ring if one is owed: what people see has time.
+          let wait = max(scheduler.wait(of: entry.delivery.lane, now), settings.policy.cap)
+          park(entry, after: wait, reason: entry.reason ?? Self.noAnswer, isCounted: entry.isNextCounted, now)
         }
       }
     }
