@@ -35,7 +35,7 @@ final class BadTokens {
   init(_ seed: UInt64, lanes: [SimulatedLane]) {
     // Draws of their own, so that other seeds stay as they are.
     random = SplitMix64(seed: seed &* 0x9E37_79B9_7F4A_7C15)
-    guard Self.exist(seed) else { return }
+    guard Self.exist(seed), !IdleConnection.areForgotten(seed) else { return }
     let lanesOfMany = Self.areMany(seed) ? Set(lanes.filter { $0.provider == .expo }.map(\.id)) : []
     self.lanesOfMany = lanesOfMany
     for lane in lanes {

@@ -8,8 +8,10 @@ import Runtime
 
 /// The promise of each invite, in seeds with ill paths or bad tokens.
 final class PromiseChecker {
-  /// How long a bad token may delay the rings of others.
-  private static let longestDelay: VirtualTime = 3_000_000_000
+  /// How long a bad token may delay the rings of others, or a forgotten connection its own.
+  private let longestDelay: VirtualTime
+  /// How much longer it takes a ring for each other replica that it meets and that cannot ring it, either.
+  private static let otherDelay: VirtualTime = 1_500_000_000
   private static let mostInASecond = 10
   /// Within this time all replicas act on an answer that one of them has got.
   private static let writeTime: VirtualTime = 1_500_000_000
@@ -45,8 +47,11 @@ final class PromiseChecker {
 
   init(_ world: World) {
     self.world = world
+    longestDelay =
+      3_000_000_000
+      + (IdleConnection.areForgotten(world.seed) ? Self.otherDelay * VirtualTime(world.plan.replicas - 1) : 0)
     let others = VirtualTime(max(0, world.plan.replicas - 2))
-    time = 3_000_000_000 + 1_500_000_000 * others + (Paths.areSlow(world.seed) ? 3_000_000_000 * (others + 1) : 0)
+    time = 3_000_000_000 + Self.otherDelay * others + (Paths.areSlow(world.seed) ? 3_000_000_000 * (others + 1) : 0)
   }
 
   func didEnqueue(_ outboxID: Int64) {
@@ -62,7 +67,7 @@ final class PromiseChecker {
       guard world.badTokens.illness(of: row.token, lane: row.lane) == nil else { continue }
       let due =
         areTokensBad
-        ? world.now + Self.longestDelay : world.paths.works(lane: lane, from: world.now, for: time) + time
+        ? world.now + longestDelay : world.paths.works(lane: lane, from: world.now, for: time) + time
       guard due < end else { continue }
       world.at(due) { [self] in check(key, row.userID) }
     }
@@ -103,8 +108,9 @@ final class PromiseChecker {
     world.at(begin) { [self] in pauses[path] = begin + Paths.pause.count - 100_000_000 }
   }
 
-  /// A replica is told that a push was accepted.
-  func didAnswer(_ acceptance: Acceptance) {
+  /// A replica is told that a push was accepted. What failed before, or fails later that was sent before, shows no sickness.
+  func didAnswer(_ acceptance: Acceptance, over path: Paths.Path) {
+    failures[path] = nil
     guard Paths.areIll(world.seed), accepted[acceptance.key] == nil else { return }
     accepted[acceptance.key] = world.now
   }
@@ -154,10 +160,16 @@ final class PromiseChecker {
     if !world.phones[key].isEmpty {
       kept += 1
     } else if call?.rings(for: userID) ?? false {
-      world.violate(
-        BadTokens.exist(world.seed)
-          ? "A token at whose pushes the provider fails delays nobody else's ring by more than 3 s."
-          : "If some replica has had a path that works for 3 s of a call's window, its phone has rung.", key.story)
+      world.violate(promise, key.story)
     }
+  }
+
+  private var promise: String {
+    if IdleConnection.areForgotten(world.seed) {
+      return "A connection that the network has forgotten delays no ring by more than 3 s."
+    }
+    return BadTokens.exist(world.seed)
+      ? "A token at whose pushes the provider fails delays nobody else's ring by more than 3 s."
+      : "If some replica has had a path that works for 3 s of a call's window, its phone has rung."
   }
 }

@@ -174,7 +174,7 @@ final class Backend {
       // Some users have an iPhone, some an Android phone, some several channels.
       let ringing: [MemoryChannel?] =
         switch user % 4 {
-        case _ where BadTokens.areMany(world.seed): [channel(.expo, "expo")]
+        case _ where BadTokens.areMany(world.seed) || IdleConnection.areForgotten(world.seed): [channel(.expo, "expo")]
         case 0: [channel(.apns, "voip")]
         case 1: [channel(.apns, "voip"), channel(.fcm, "fcm"), channel(.expo, "expo")]
         case 2: [channel(.fcm, "fcm"), channel(.expo, "expo")]

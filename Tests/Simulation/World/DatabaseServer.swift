@@ -16,7 +16,7 @@ final class DatabaseServer {
   /// The server executes nothing before this time.
   private(set) var stillUntil: VirtualTime = 0
   private var stillSince: VirtualTime = 0
-  /// Time since which it has run without interruption, in true time.
+  /// Time since which it has run without an interruption that gateways notice, in true time.
   private(set) var upSince: VirtualTime = 0
   /// Increased by each crash and restart, which end all earlier sessions.
   private(set) var epoch = 0
@@ -136,6 +136,7 @@ final class DatabaseServer {
   func stop(_ end: End, for duration: VirtualTime) {
     guard isUp else { return }
     isUp = false
+    stillSince = world.now
     stillUntil = 0
     epoch += 1
     switch end {
@@ -175,15 +176,19 @@ final class DatabaseServer {
 
   private func goOn() {
     guard isUp else { return }
-    // A shorter pause makes no gateway silent.
-    if world.now - stillSince >= VirtualTime(MemoryOutbox.Limits.silence) * 2 / 3 * 1_000 { upSince = world.now }
+    noteInterruption()
     world.tell("server", "goes on")
+  }
+
+  /// A shorter one leaves no gap between heartbeats that the gateway that declares others dead would notice.
+  private func noteInterruption() {
+    if world.now - stillSince >= VirtualTime(MemoryOutbox.Limits.silence) * 2 / 3 * 1_000 { upSince = world.now }
   }
 
   private func comeUp() {
     guard !isUp else { return }
     isUp = true
-    upSince = world.now
+    noteInterruption()
     world.tell("server", "is up")
   }
 

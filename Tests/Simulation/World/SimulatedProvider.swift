@@ -24,6 +24,8 @@ final class SimulatedProvider {
   private var written = 0
   /// The number of the connection in use.
   private var connection = 0
+  /// The connection to Expo, if idle ones are forgotten.
+  private var idle: IdleConnection?
   private var isUp = false
   private var isClosing = false
   private var isPumping = false
@@ -35,8 +37,12 @@ final class SimulatedProvider {
     self.life = life
     self.world = world
     index = lane
-    if BadTokens.areMany(world.seed), world.lanes[lane].provider == .expo {
+    guard world.lanes[lane].provider == .expo else { return }
+    if BadTokens.areMany(world.seed) || IdleConnection.areForgotten(world.seed) {
       queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
+    }
+    if IdleConnection.areForgotten(world.seed) {
+      idle = IdleConnection(world.seed, replica: life.replica.index, lane: lane)
     }
   }
 
@@ -133,13 +139,16 @@ final class SimulatedProvider {
         ill = (illness, true)
       }
     }
+    if world.hasFaults, idle?.use(world.now) == false { ill = (.silent, false) }
     if queue != nil { world.after(2_000_000_000) { [self] in life.whenRunning { [self] in doubt(number) } } }
     if let ill, ill.illness != .slow { return suffer(ill.illness, number, now, isForToken: ill.isForToken) }
-    answer(number, batch, isSlow: ill != nil, sentAt: now)
+    answer(number, batch, isSlow: ill != nil, over: path, sentAt: now)
   }
 
   /// The provider gets a request, and answers it.
-  private func answer(_ number: Int, _ batch: [PushRequest], isSlow: Bool, sentAt: Instant) {
+  private func answer(
+    _ number: Int, _ batch: [PushRequest], isSlow: Bool, over path: Paths.Path, sentAt: Instant
+  ) {
     let gateway = life.link.gateway
     var fates = batch.map {
       world.faults.fate(of: $0, in: lane, isTroubled: isTroubled, isUnauthorized: isUnauthorized)
@@ -155,7 +164,7 @@ final class SimulatedProvider {
           guard end(number, hasFailed: false) != nil else { return }
           for ((request, fate), acceptance) in zip(zip(batch, fates), acceptances) {
             acceptance?.isCertain = fate.isCertain
-            if let acceptance, fate.isCertain { world.promises.didAnswer(acceptance) }
+            if let acceptance, fate.isCertain { world.promises.didAnswer(acceptance, over: path) }
             report(request, fate.outcome, status: fate.status, sentAt: sentAt)
           }
           pump()
@@ -185,6 +194,7 @@ final class SimulatedProvider {
       return
     }
     queue?.didFail(whole, sentAt: sentAt, isUnderWay: true, life.localNow)
+    idle?.replace(world.now)
     planPump(after: 0)
   }
 
