@@ -200,7 +200,7 @@ begin
     with ended as (
       update push.gateways g
       set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
-        free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
+        free_due_at = clock_timestamp()
       where g.id = any (array(
         select x.id from push.gateways x
         -- In the future: the clock was set back, and there was no heartbeat since.
@@ -217,11 +217,10 @@ begin
         and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
       order by x.id for no key update skip locked));
   end if;
-  perform push.free_claims(v_silent) where alive and p_may_reap;
 end
 $$;
 
-COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must register again. must_reclaim: for gateways of release 0.1.0: always false';
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence and declares them dead; their deliveries become ready (push.free_claims). p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must register again. must_reclaim: for gateways of release 0.1.0: always false';
 
 CREATE FUNCTION push.bury(p_places tid[], p_outcome integer, p_reason text DEFAULT NULL::text, OUT ended bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -251,7 +250,7 @@ begin
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics ended = row_count;
-exception when others then
+exception when others or assert_failure then
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_places) > 1 then
     ended := push.bury(p_places[:cardinality(p_places) / 2], p_outcome, p_reason)
@@ -502,10 +501,10 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
     -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. The letters of a pattern have
     -- the same capitals in every database; lower() would follow its collation, in which I may be no capital of i.
     when push.is_message(p_kind) then 'payload.' || coalesce(
-        jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
-        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+        jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue() ? (@.value != null).key
+          ? (@ like_regex "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue()
+          ? (@.value != null).key ? (@ like_regex "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
       || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
         else ': a message''s text does not travel in a push; leave it out' end
   end)
@@ -625,7 +624,7 @@ begin
   set constraints all immediate;
   execute p_change using p_rows;
   get diagnostics changed = row_count;
-exception when others then
+exception when others or assert_failure then
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_rows) > 1 then
     changed := push.change_rows(p_change, p_rows[:cardinality(p_rows) / 2]) + push.change_rows(p_change, p_rows[cardinality(p_rows) / 2 + 1:]);
@@ -742,6 +741,20 @@ CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state t
     AS $$
 #variable_conflict use_column
 begin
+  -- After a restore without data.
+  if not (select c.relispopulated from pg_class c where c.oid = 'push.schema_made'::regclass) then
+    return query values ('schema', 'not compared', 'warn', 'The owner of the schema calls: refresh materialized view push.schema_made.');
+  else
+    return query
+      select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'),
+          case when count(*) = 0 then 'ok' when bool_and(f.fault like '% is not of this schema') then 'warn' else 'bad' end,
+          case when bool_and(f.fault like '% is not of this schema')
+            then 'It may keep calls from being enqueued, sent or recorded. Remove it, or declare it right: refresh materialized view '
+              'push.schema_made.'
+            else 'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … '
+              'enable trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.' end
+        from push.schema_faults f;
+  end if;
   return query
     select * from push.health_of_server()
     union all
@@ -2086,7 +2099,7 @@ begin
     )
     select jsonb_agg(jsonb_build_object('n', g.n, 'id', m.id)) into v_made
       from made m join good g on g.app = m.app and g.call_id = m.call_id;
-  exception when others then
+  exception when others or assert_failure then
     -- An error in one call, or a lock that one call waits for, must not affect the others.
     return query select null::int, null::bigint, null::int, null::int, null::text;
     return;
@@ -2134,9 +2147,10 @@ begin
         'set (autovacuum_analyze_threshold = 100000), replica identity full', v_name);
       execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('revoke all on push.%I from public', v_name);  -- as roles.sql does
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
-    exception when others then
+    exception when others or assert_failure then
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
       raise warning 'push.history has no partition for % (SQLSTATE %). If push.history_default holds rows of it, move them', v_day, sqlstate;
     end;
@@ -2303,7 +2317,7 @@ begin
   return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
 exception
   when lock_not_available then return v_former;
-  when others then
+  when others or assert_failure then
     -- A call that cannot be masked keeps no other waiting.
     if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
     perform push.name_fault('push.outbox.id ' || p_outbox_id, sqlstate);
@@ -2824,75 +2838,69 @@ $$;
 
 COMMENT ON FUNCTION push.forget_in(p_gateway integer, p_claim integer, p_from_page bigint, p_pages integer, OUT given bigint, OUT next_page bigint) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took in one part of the table becomes ready again, without counting the attempt. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. given: how many deliveries were returned; next_page: null at the end. Calling it again is harmless';
 
-CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) RETURNS bigint
+CREATE FUNCTION push.free_claims() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
+    SET enable_seqscan TO 'on'
+    SET enable_indexscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
-  c_pages  constant bigint := 2000;
-  c_time   constant interval := '500 ms';
-  v_begun  timestamptz := clock_timestamp();
-  v_alone  int[] := array(
+  v_begun    timestamptz := clock_timestamp();
+  -- Later than in a minute: the clock was set back.
+  v_alone    int[] := array(
     select g.id from push.gateways g
-    -- Later than in a minute: the clock was set back.
-    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways)
-    order by g.id for update skip locked);
-  v_ended  int[] := p_gateways || v_alone || array(
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' order by g.id for update skip locked);
+  v_ended    int[] := v_alone || array(
     select g.id from push.gateways g
-    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways || v_alone)
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (v_alone)
     order by g.id for no key update skip locked);
-  v_first  bigint;
-  v_page   bigint;
-  v_pages  bigint;
-  v_last   boolean;
-  v_places tid[] := '{}';
-  v_found  bigint;
+  v_rings    tid[];
+  v_rest     tid[];
+  v_suspects int[];
+  v_is_rest  boolean;
+  v_piece    tid[];
+  v_read_at  timestamptz;
+  v_found    bigint := 0;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  v_first := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
-  v_page := v_first;
-  v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
+  -- In any order, so that those that cannot be changed do not always come before others.
+  select coalesce(array_agg(d.ctid order by random()) filter (where d.kind < 2), '{}'),
+      coalesce(array_agg(d.ctid order by random()) filter (where d.kind >= 2), '{}'), array_agg(distinct d.owner) filter (where d.crashes >= 2)
+    into v_rings, v_rest, v_suspects
+    from push.delivery d where d.state = 1 and d.owner = any (v_ended);
+  v_read_at := clock_timestamp();
+  update push.gateways g set had_suspect = true where g.id = any (v_suspects) and not g.had_suspect;
+  for v_is_rest, v_piece in
+    select p.is_rest, array_agg(p.place) from (
+      select false as is_rest, (r.i - 1) / 100 as piece, r.place from unnest(v_rings) with ordinality r(place, i)
+      union all select true, (r.i - 1) / 100, r.place from unnest(v_rest) with ordinality r(place, i)) p
+    group by p.is_rest, p.piece order by p.is_rest, p.piece
   loop
-    v_places := v_places || array(
-      select d.ctid from push.delivery d
-      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_pages)::tid
-        and d.state = 1 and d.owner = any (v_ended));
-    v_page := v_page + c_pages;
-    v_last := v_page >= v_pages;
-    exit when v_last or clock_timestamp() - v_begun >= c_time;
+    exit when v_is_rest and v_found > 0;
+    begin
+      v_found := v_found + push.free_rows(v_piece, v_ended);
+    exception when lock_not_available then
+      exit;  -- somebody has locked a table
+    end;
+    exit when clock_timestamp() > v_read_at + interval '500 ms';
   end loop;
-  update push.gateways g set had_suspect = true
-    where g.id = any (v_ended) and not g.had_suspect
-      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
-  v_found := push.free_rows(v_places, v_ended);
-  -- Others began at another page. At most a tenth of the time is spent on a table that is read in one run.
+  -- What is left is looked for again at once if some of it was freed, and else later: at most a tenth of the time is spent on it.
   update push.gateways g
-    set free_from_page = case when v_last then 0 else v_page end,
-      free_again = c.again and not v_last,
-      free_due_at = case
-        when not v_last then clock_timestamp()
-        when c.again then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
-      end
-    from (
-      select x.id, x.free_again or x.free_from_page <> v_first or x.id <> all (v_alone) or v_found < cardinality(v_places)
-        or v_found > 0 and not (v_first = 0 and v_last) as again
-      from push.gateways x where x.id = any (v_ended)
-    ) c
-    where g.id = c.id;
+    set free_due_at = case
+      when v_found < cardinality(v_rings || v_rest) and v_found > 0 then clock_timestamp()
+      when v_found < cardinality(v_rings || v_rest) or g.id <> all (v_alone)
+        then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
+    where g.id = any (v_ended);
   return v_found;
 end
 $$;
 
-COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';
+COMMENT ON FUNCTION push.free_claims() IS 'the job "free": what gateways held that have ended becomes ready, or ends. Returns how many';
 
 CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[], OUT rows_found bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -2927,12 +2935,18 @@ begin
       ready_lane = case when j.deaths < c_suspect then d.lane end, due_at = clock_timestamp()
     from judged j
     where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
+    returning 1
   )
-  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
+  select (select count(*) from freed), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
-  rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
+  if v_gone <> '{}' then
+    begin
+      rows_found := rows_found + push.bury(v_gone, 4, 'GatewayCrashed');
+    exception when lock_not_available then null;
+    end;
+  end if;
   perform push.ring_doorbell() where rows_found > 0;
-exception when others then
+exception when others or assert_failure then
   -- One that cannot be changed stays claimed, too, and keeps no other from being freed (push.change_rows).
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_places) > 1 then
@@ -2945,7 +2959,7 @@ exception when others then
 end
 $$;
 
-COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[], OUT rows_found bigint) IS 'makes claimed deliveries ready again; returns how many were found';
+COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[], OUT rows_found bigint) IS 'makes claimed deliveries ready again, or ends them; returns how many';
 
 CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
     LANGUAGE sql SECURITY DEFINER
@@ -3181,11 +3195,6 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
   union all
-  select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
-      'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
-      'trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.'
-    from push.schema_faults f
-  union all
   select 'put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
       'In the last day, pushes of these calls could not be read and are dead (Unreadable), or calls, or users to be erased, cannot be changed. '
@@ -3248,7 +3257,8 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
     -- A lane that was asked for a pause, or is half-open, sends nothing once each of its replicas waits. What a half-open one claims is a try.
     -- A replica that has just started is still connecting.
     left join (
-      select r.lane, min(coalesce(r.throttled_until, '-infinity')) as until, bool_and(r.circuit <> 'closed' or r.capacity = 0) as none_sends,
+      select r.lane, min(coalesce(push.finite(r.throttled_until), '-infinity')) as until,
+        bool_and(r.circuit <> 'closed' or r.capacity = 0) as none_sends,
         array_agg(format('%s at replica %s', case when r.capacity = 0 then 'no connection' when r.circuit = 'open' then 'circuit open'
           else 'trying again' end, g.name) order by g.id)
           filter (where (r.circuit <> 'closed' or r.capacity = 0) and g.started_at < now() - interval '5 s') as idle
@@ -3341,7 +3351,7 @@ CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, sta
   union all
   select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
+      'At 100 % the database stops. After ending what holds vacuum back, a superuser calls vacuum (freeze).'
     from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
   union all
   select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
@@ -5046,8 +5056,9 @@ begin
       perform (select count(d::text) from push.delivery d where d.ctid = any (v_call.places)),
         (select count(o::text) + count((select min(k) from jsonb_object_keys(o.declined) k)) from push.outbox o where o.id = v_call.outbox_id);
       update push.delivery d set state = 1, owner = 0, attempt = least(d.attempt, 1000000000) + 1 where d.ctid = any (v_call.places);
+      set constraints all immediate;
       raise exception using errcode = 'CLEAN';
-    exception when others then
+    exception when others or assert_failure then
       continue when sqlstate = 'CLEAN';
       -- What passes, such as a lack of memory, is not of the call: a ring must not end by it.
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
@@ -5408,7 +5419,10 @@ CREATE FUNCTION push.register_device(user_id text, app text, provider text, toke
     AS $$
 #variable_conflict use_column
 declare
-  v_token     constant text := push.channel_token(register_device.provider, register_device.token);
+  v_given     constant text := push.channel_token(register_device.provider, register_device.token);
+  v_key       constant text := push.token_key(register_device.provider, v_given);
+  v_token     constant text := case v_given when upper(v_given) then v_given else v_key end;  -- as push.check_device
+  v_text      text := v_token;
   v_is_served constant boolean := exists (select from push.lane l where l.app = register_device.app);
   v_fault     text;
 begin
@@ -5432,15 +5446,27 @@ begin
       null;  -- another session has just registered this text
     end;
   end if;
+  -- The unique index compares texts. So a new token in capitals is inserted in small letters, and gets its own afterwards: of two sessions
+  -- that register it in different letters, one waits for the other.
+  if v_token <> v_key and not exists (select from push.devices x
+      where sha256(x.token::bytea) = sha256(v_token::bytea) and x.app = register_device.app and x.provider = 'apns') then
+    v_text := v_key;
+  end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
-    values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
-      register_device.environment, register_device.platform, register_device.locale, coalesce(register_device.voip, true))
+    values (register_device.user_id, register_device.app, register_device.provider, v_text, register_device.environment, register_device.platform,
+      register_device.locale, coalesce(register_device.voip, true))
     on conflict (sha256(token::bytea), app, provider) do update set
       user_id = excluded.user_id, environment = excluded.environment, voip = excluded.voip,
       platform = coalesce(excluded.platform, d.platform), locale = coalesce(excluded.locale, d.locale),
       -- The switch belongs to the user: when the phone passes to another user, it is on again.
       enabled = d.enabled or d.user_id <> excluded.user_id,
       registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null;
+  if v_text <> v_token then
+    -- Of a session for which this one has waited.
+    delete from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = register_device.app and d.provider = 'apns';
+    update push.devices d set token = v_token
+      where sha256(d.token::bytea) = sha256(v_key::bytea) and d.app = register_device.app and d.provider = 'apns';
+  end if;
 end
 $$;
 
@@ -5784,17 +5810,16 @@ CREATE FUNCTION push.retire_gateway(p_gateway integer) RETURNS void
     AS $$
 begin
   update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
-      free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
+      free_due_at = clock_timestamp()
     where id = p_gateway and alive;
   if found then
-    perform push.free_claims(array[p_gateway]);
     -- As in push.register_gateway.
     perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of a gateway: the deliveries that it still holds become ready. p_gateway: what push.register_gateway returned';
+COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of a gateway: the deliveries that it still holds become ready (push.free_claims). p_gateway: what push.register_gateway returned';
 
 CREATE FUNCTION push.revoke_api_key(id integer) RETURNS TABLE(revoked boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5980,6 +6005,7 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
+    when 'free' then v_more := push.free_claims() > 0;
     -- Calls from before a restore neither ring nor are announced (push.put_away).
     when 'miss' then v_more := case when push.restored_at() is null then push.miss(1000) else 0 end >= 1000;
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
@@ -6229,7 +6255,7 @@ begin
             'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo', 'reason', v_gone.reason)
         from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
         on conflict do nothing;
-      exception when others then
+      exception when others or assert_failure then
         if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
         perform push.name_fault('push.outbox.id ' || v_gone.outbox_id, sqlstate);
       end;
@@ -6567,7 +6593,7 @@ begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
-        and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
+        and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent', 'free')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
       and exists (select from push.gateways g where g.id = p_gateway and g.alive)
     returning j.name into v_name;
@@ -7810,8 +7836,6 @@ CREATE TABLE push.gateways (
     free_due_at timestamp with time zone,
     doubted_at timestamp with time zone,
     login text,
-    free_from_page bigint DEFAULT 0 NOT NULL,
-    free_again boolean DEFAULT false NOT NULL,
     had_suspect boolean DEFAULT false NOT NULL,
     CONSTRAINT gateways_ended CHECK (((alive = (ended_at IS NULL)) AND (alive = (ended_reason IS NULL)))),
     CONSTRAINT gateways_ended_reason_known CHECK ((ended_reason = ANY (ARRAY['retired'::text, 'silent'::text]))),
@@ -7846,10 +7870,6 @@ COMMENT ON COLUMN push.gateways.free_due_at IS 'of one that has ended: when deli
 COMMENT ON COLUMN push.gateways.doubted_at IS 'when another first found that it is not heard (push.beat); null: it is heard, cleared by its own beats';
 
 COMMENT ON COLUMN push.gateways.login IS 'the role as which it has registered';
-
-COMMENT ON COLUMN push.gateways.free_from_page IS 'of one that has ended: the page of push.delivery at which the search for what is claimed in its name goes on';
-
-COMMENT ON COLUMN push.gateways.free_again IS 'whether that search has to be repeated, because it began later or has found something';
 
 COMMENT ON COLUMN push.gateways.had_suspect IS 'of one that has ended: whether it had a delivery that two others had when they died, which is blamed for its end';
 
@@ -7929,7 +7949,8 @@ CREATE TABLE push.job (
     taken_at timestamp with time zone,
     gateway integer,
     done_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT job_every_positive CHECK ((every > '00:00:00'::interval))
+    CONSTRAINT job_every_positive CHECK ((every > '00:00:00'::interval)),
+    CONSTRAINT job_every_range CHECK (((every >= '00:00:00.01'::interval) AND (every <= '1 day'::interval)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 
@@ -8186,12 +8207,12 @@ CREATE VIEW push.missing_rights AS
    FROM (((push.role_rights x
      LEFT JOIN LATERAL regexp_matches(x."right", 'push[.]([a-z_]+)'::text, 'g'::text) m(names) ON (true))
      LEFT JOIN pg_proc p ON (((p.proname = m.names[1]) AND (p.pronamespace = ('push'::regnamespace)::oid))))
-     JOIN pg_roles r ON (((r.rolname = ANY (ARRAY['push_gateway'::name, CURRENT_USER])) OR (r.rolname IN ( SELECT g.login
+     JOIN pg_roles r ON (((r.rolname = x.role) OR ((x.role = 'push_gateway'::text) AND ((r.rolname = CURRENT_USER) OR (r.rolname IN ( SELECT g.login
            FROM push.gateways g
-          WHERE ((g.ended_reason IS DISTINCT FROM 'retired'::text) AND (g.heartbeat_at > (now() - '01:00:00'::interval))))))))
-  WHERE ((x.role = 'push_gateway'::text) AND (x."right" !~ '^select'::text) AND (NOT COALESCE(has_function_privilege(r.oid, p.oid, 'execute'::text), has_schema_privilege(r.oid, 'push'::text, 'usage'::text))));
+          WHERE ((g.ended_reason IS DISTINCT FROM 'retired'::text) AND (g.heartbeat_at > (now() - '01:00:00'::interval))))))))))
+  WHERE ((x."right" ~ '^(usage|execute) '::text) AND (NOT COALESCE(has_function_privilege(r.oid, p.oid, 'execute'::text), has_schema_privilege(r.oid, 'push'::text, 'usage'::text))));
 
-COMMENT ON VIEW push.missing_rights IS 'what a gateway must be allowed to do, and may not; for push.health, /readyz and check-config';
+COMMENT ON VIEW push.missing_rights IS 'what a role must be allowed to do, and may not; for push.health, /readyz and check-config';
 
 COMMENT ON COLUMN push.missing_rights.role IS 'the role or login';
 
@@ -8229,8 +8250,8 @@ CREATE VIEW push.overdue_jobs AS
         END AS state
    FROM ( SELECT name,
             j.every,
-            GREATEST(LEAST(j.due_at, (j.done_at + j.every)), g.since) AS since
-           FROM ((unnest(ARRAY['promote'::text, 'miss'::text, 'follow_up_urgent'::text, 'follow_up'::text, 'follow_up_again'::text, 'follow_up_all'::text, 'escalate'::text, 'tally'::text, 'expire'::text, 'prune'::text, 'expire_all'::text, 'erase'::text, 'ensure_partitions'::text, 'drop_partitions'::text]) r(name)
+            GREATEST(LEAST(push.finite(j.due_at), (push.finite(j.done_at) + j.every)), push.finite(g.since)) AS since
+           FROM ((unnest(ARRAY['promote'::text, 'miss'::text, 'follow_up_urgent'::text, 'follow_up'::text, 'follow_up_again'::text, 'follow_up_all'::text, 'free'::text, 'escalate'::text, 'tally'::text, 'expire'::text, 'prune'::text, 'expire_all'::text, 'erase'::text, 'ensure_partitions'::text, 'drop_partitions'::text]) r(name)
              FULL JOIN push.job j USING (name))
              CROSS JOIN ( SELECT min(g_1.started_at) AS since
                    FROM push.gateways g_1
@@ -8530,51 +8551,134 @@ COMMENT ON COLUMN push.ring_reports.user_id IS 'the backend''s id of the user';
 COMMENT ON COLUMN push.ring_reports.rang_at IS 'when the first report came';
 
 CREATE VIEW push.schema_objects AS
- WITH made AS (
+ WITH owner AS (
+         SELECT p.proowner AS oid
+           FROM pg_proc p
+          WHERE (p.oid = (to_regproc('push.fan_out'::text))::oid)
+        ), part AS (
+         SELECT d.objid AS oid
+           FROM pg_depend d
+          WHERE ((d.deptype = 'e'::"char") AND (d.classid = ANY (ARRAY[('pg_class'::regclass)::oid, ('pg_proc'::regclass)::oid])))
+        ), made AS (
          SELECT c.oid,
-            c.relname AS name,
+            c.relname,
+            c.relnamespace,
+            c.reltype,
+            c.reloftype,
+            c.relowner,
+            c.relam,
+            c.relfilenode,
+            c.reltablespace,
+            c.relpages,
+            c.reltuples,
+            c.relallvisible,
+            c.reltoastrelid,
+            c.relhasindex,
+            c.relisshared,
+            c.relpersistence,
             c.relkind,
+            c.relnatts,
+            c.relchecks,
+            c.relhasrules,
+            c.relhastriggers,
+            c.relhassubclass,
             c.relrowsecurity,
-            c.relreplident
+            c.relforcerowsecurity,
+            c.relispopulated,
+            c.relreplident,
+            c.relispartition,
+            c.relrewrite,
+            c.relfrozenxid,
+            c.relminmxid,
+            c.relacl,
+            c.reloptions,
+            c.relpartbound,
+            c.relname AS name,
+            (c.relowner <> ( SELECT owner.oid
+                   FROM owner)) AS is_foreign
            FROM pg_class c
-          WHERE ((c.relnamespace = ('push'::regnamespace)::oid) AND (c.relkind = ANY (ARRAY['r'::"char", 'p'::"char"])) AND (NOT c.relispartition) AND ("left"((c.relname)::text, 3) <> 'pg_'::text))
+          WHERE ((NOT (c.oid IN ( SELECT part.oid
+                   FROM part))) AND (c.relnamespace = ('push'::regnamespace)::oid) AND (c.relkind = ANY (ARRAY['r'::"char", 'p'::"char", 'v'::"char"])) AND (NOT c.relispartition) AND ("left"((c.relname)::text, 3) <> 'pg_'::text))
         )
  SELECT format('trigger %s of push.%s'::text, t.tgname, c.name) AS object,
         CASE
-            WHEN (t.tgenabled = ANY (ARRAY['O'::"char", 'A'::"char"])) THEN 'enabled'::text
-            ELSE 'disabled'::text
+            WHEN (t.tgenabled <> ALL (ARRAY['O'::"char", 'A'::"char"])) THEN 'disabled'::text
+            ELSE concat_ws(' '::text, 'enabled', t.tgtype, p.proname, (t.tgqual IS NULL), t.tgdeferrable, t.tgattr)
         END AS state
-   FROM (made c
+   FROM ((made c
      JOIN pg_trigger t ON (((t.tgrelid = c.oid) AND (NOT t.tgisinternal))))
+     JOIN pg_proc p ON ((p.oid = t.tgfoid)))
+UNION ALL
+ SELECT format('rule %s of push.%s'::text, r.rulename, c.name) AS object,
+    'there'::text AS state
+   FROM (made c
+     JOIN pg_rewrite r ON (((r.ev_class = c.oid) AND (r.rulename <> '_RETURN'::name))))
 UNION ALL
  SELECT format('index %s of push.%s'::text, x.relname, c.name) AS object,
         CASE
-            WHEN i.indisvalid THEN 'valid'::text
+            WHEN i.indisvalid THEN concat_ws(' '::text, 'valid',
+            CASE
+                WHEN i.indisunique THEN 'unique'::text
+                ELSE NULL::text
+            END, i.indkey, (i.indpred IS NULL), (i.indexprs IS NULL))
             ELSE 'invalid'::text
         END AS state
    FROM ((made c
      JOIN pg_index i ON ((i.indrelid = c.oid)))
-     JOIN pg_class x ON ((x.oid = i.indexrelid)))
+     JOIN pg_class x ON (((x.oid = i.indexrelid) AND (x.relname !~ '_cc(new|old)[0-9]*$'::text))))
 UNION ALL
- SELECT ('table push.'::text || (c.name)::text) AS object,
+ SELECT format('constraint %s of push.%s'::text, k.conname, c.name) AS object,
+    (k.contype)::text AS state
+   FROM (made c
+     JOIN pg_constraint k ON (((k.conrelid = c.oid) AND (k.contype = ANY (ARRAY['c'::"char", 'x'::"char", 'f'::"char", 'p'::"char", 'u'::"char"])))))
+UNION ALL
+ SELECT format('column %s of push.%s'::text, a.attname, c.name) AS object,
+    concat_ws(' '::text, format_type(a.atttypid, a.atttypmod),
+        CASE
+            WHEN (a.atthasdef OR (a.attidentity <> ''::"char")) THEN 'with a default'::text
+            ELSE NULL::text
+        END,
+        CASE
+            WHEN a.attnotnull THEN 'not null'::text
+            ELSE NULL::text
+        END) AS state
+   FROM (made c
+     JOIN pg_attribute a ON (((a.attrelid = c.oid) AND (a.attnum > 0) AND (NOT a.attisdropped))))
+UNION ALL
+ SELECT ('owner of push.'::text || (c.name)::text) AS object,
+        CASE
+            WHEN c.is_foreign THEN ((c.relowner)::regrole)::text
+            ELSE 'that of the functions'::text
+        END AS state
+   FROM made c
+UNION ALL
+ SELECT ((
+        CASE c.relkind
+            WHEN 'v'::"char" THEN 'view'::text
+            ELSE 'table'::text
+        END || ' push.'::text) || (c.name)::text) AS object,
         CASE
             WHEN c.relrowsecurity THEN 'under row-level security'::text
             WHEN ((c.relkind = 'r'::"char") AND (c.relreplident = 'n'::"char")) THEN 'without a replica identity'::text
+            WHEN (c.relpersistence = 'u'::"char") THEN 'unlogged'::text
             ELSE 'as made'::text
         END AS state
    FROM made c
 UNION ALL
  SELECT ('function push.'::text || (p.proname)::text) AS object,
-    string_agg(md5(p.prosrc), ' '::text ORDER BY (md5(p.prosrc))) AS state
+    string_agg(md5(concat_ws(' '::text, p.prosrc, p.prosecdef, p.provolatile, p.proisstrict, (p.proowner = ( SELECT owner.oid
+           FROM owner)), ( SELECT string_agg(c.c, ' '::text ORDER BY c.c) AS string_agg
+           FROM unnest(p.proconfig) c(c)))), ' '::text ORDER BY p.pronargs, (md5(p.prosrc))) AS state
    FROM pg_proc p
-  WHERE (p.pronamespace = ('push'::regnamespace)::oid)
+  WHERE ((p.pronamespace = ('push'::regnamespace)::oid) AND (NOT (p.oid IN ( SELECT part.oid
+           FROM part))))
   GROUP BY p.proname;
 
 COMMENT ON VIEW push.schema_objects IS 'what the schema is made of now; for push.schema_faults';
 
 COMMENT ON COLUMN push.schema_objects.object IS 'kind and name';
 
-COMMENT ON COLUMN push.schema_objects.state IS 'the state that calls depend on; of a function, a digest of its body';
+COMMENT ON COLUMN push.schema_objects.state IS 'the state that calls depend on; of a function, a digest of its body and settings';
 
 CREATE MATERIALIZED VIEW push.schema_made AS
  SELECT schema_objects.object,
@@ -8587,16 +8691,33 @@ COMMENT ON MATERIALIZED VIEW push.schema_made IS 'push.schema_objects as migrate
 CREATE VIEW push.schema_faults AS
  SELECT
         CASE
+            WHEN (m.object IS NULL) THEN (o.object || ' is not of this schema'::text)
             WHEN (o.object IS NULL) THEN (m.object || ' is missing'::text)
-            WHEN (m.object ~~ 'function %'::text) THEN (m.object || ' was changed'::text)
-            ELSE ((m.object || ' is '::text) || o.state)
+            WHEN ((o.state ~ '^(disabled|invalid|under|without)'::text) OR (m.object ~ '^(owner|table) '::text)) THEN ((m.object || ' is '::text) || o.state)
+            ELSE (m.object || ' was changed'::text)
         END AS fault
    FROM (push.schema_made m
-     LEFT JOIN push.schema_objects o USING (object))
-  WHERE ((o.state IS DISTINCT FROM m.state) OR (o.state ~ '^(disabled|invalid|under|without)'::text))
+     FULL JOIN push.schema_objects o USING (object))
+  WHERE
+        CASE
+            WHEN (m.object IS NOT NULL) THEN ((o.state ~ '^(disabled|invalid|under|without)'::text) OR (o.state IS DISTINCT FROM m.state))
+            ELSE ((EXISTS ( SELECT
+               FROM push.schema_made t
+              WHERE (t.object = ('table '::text || split_part(o.object, ' of '::text, 2))))) AND ((o.object ~ '^(rule|constraint) '::text) OR ((o.object ~~ 'trigger %'::text) AND (o.object <> 'trigger refuse_slots of push.outbox'::text)) OR (o.state ~~ 'valid unique %'::text) OR ((o.object ~~ 'column %'::text) AND (o.state ~~ '%not null'::text) AND (o.state !~~ '%with a default%'::text))))
+        END
 UNION ALL
  SELECT format('%s may not %s'::text, r.role, r."right") AS fault
-   FROM push.missing_rights r;
+   FROM push.missing_rights r
+UNION ALL
+ SELECT format('session_replication_role of %s is replica'::text, COALESCE(quote_ident((r.rolname)::text), 'this database'::text)) AS fault
+   FROM (pg_db_role_setting s
+     LEFT JOIN pg_roles r ON ((r.oid = s.setrole)))
+  WHERE ((s.setdatabase = ANY (ARRAY[(0)::oid, ( SELECT d.oid
+           FROM pg_database d
+          WHERE (d.datname = current_database()))])) AND (lower((s.setconfig)::text) ~ 'session_replication_role=replica\M'::text) AND ((r.oid IS NULL) OR ((NOT r.rolsuper) AND has_schema_privilege(r.oid, 'push'::text, 'usage'::text))))
+UNION ALL
+ SELECT 'session_replication_role of this session is replica'::text AS fault
+  WHERE (current_setting('session_replication_role'::text) = 'replica'::text);
 
 COMMENT ON VIEW push.schema_faults IS 'how the schema differs from what migrate has left; for push.health and push-gateway migrate';
 

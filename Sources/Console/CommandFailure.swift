@@ -39,8 +39,8 @@ package struct CommandFailure: Error, CustomStringConvertible {
     case .connectionFailed where error.remedyOfTLS != nil:
       "no TLS with the database: \(error.message). \(error.remedyOfTLS ?? "")"
     case .connectionFailed where error.message.contains("session is read-only"):
-      "the database takes no writes, as a standby does (\(error.message)). Connect to its primary; to look at a standby, add "
-        + "target_session_attrs=any to the parameters of DATABASE_URL"
+      "the database takes no writes, as a standby does (\(error.message)). Connect to its primary; if this is the primary, see "
+        + "docs/operations/the-database-is-read-only.md. To look at a standby, add target_session_attrs=any to the parameters of DATABASE_URL"
     case .connectionFailed:
       "cannot reach the database: \(error.message). Check that it is running, and DATABASE_URL (or the key database of the configuration)"
     case .connectionLost: "\(error.message): try again"

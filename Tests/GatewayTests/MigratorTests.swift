@@ -213,6 +213,18 @@ import Testing
     }
   }
 
+  @Test func `a schema that was restored without data is compared again after migrate`() async throws {
+    try await TestDatabase.with(.migrated) { database in
+      try await database.execute("refresh materialized view push.schema_made with no data")
+      let state = "select value from push.health where item = 'schema'"
+      #expect(try await database.value(state) == "not compared")
+      let connection = try await database.connect()
+      try await Migrator().migrate(connection)
+      #expect(try await database.value(state) == "complete")
+      await connection.close()
+    }
+  }
+
   @Test func `a migration that fails is rolled back, and those before it stay`() async throws {
     try await TestDatabase.with(.empty) { database in
       let connection = try await database.connect()

@@ -22,7 +22,7 @@ extension MemoryOutbox {
     row.heartbeatAt = now
     row.doubtedAt = nil
     gateways[gateway] = row
-    if mayReap { reap(by: gateway, declaringDead: row.steadySince <= now - Limits.silence, at: now) }
+    if mayReap, row.steadySince <= now - Limits.silence { reap(by: gateway, at: now) }
     return true
   }
 
@@ -30,7 +30,6 @@ extension MemoryOutbox {
   /// its name: a fail-over has lost what it wrote. No crash is counted. Durable.
   public mutating func retire(_ gateway: Int32, at now: DatabaseTime) {
     end(gateway, reason: "retired")
-    freeClaims(of: gateway, at: now)
     commit(isDurable: true)
   }
 
@@ -42,12 +41,10 @@ extension MemoryOutbox {
     gateways[gateway] = row
   }
 
-  /// Declares silent gateways dead and frees their deliveries. Deliveries of a claim that was still running are found
-  /// by a later run; the last one is made when no claim is running any more.
-  private mutating func reap(by gateway: Int32, declaringDead: Bool, at now: DatabaseTime) {
-    let due = gateways.values.filter { $0.isFreeDue }.map(\.id).sorted()
+  /// Declares silent gateways dead.
+  private mutating func reap(by gateway: Int32, at now: DatabaseTime) {
     let lively = now - Limits.silence...now + Limits.silence
-    let others = declaringDead ? gateways.values.filter { $0.isAlive && $0.id != gateway } : []
+    let others = gateways.values.filter { $0.isAlive && $0.id != gateway }
     // At the second check: two steps of the clock may make a living gateway seem silent.
     let silent = others.filter {
       !lively.contains($0.heartbeatAt) && $0.doubtedAt.map { $0 < now - Limits.silence / 6 } ?? false
@@ -57,8 +54,16 @@ extension MemoryOutbox {
     for other in others where !certain.contains(other.heartbeatAt) && !(other.doubtedAt.map { $0 <= now } ?? false) {
       gateways[other.id]?.doubtedAt = now
     }
-    for id in silent + due { freeClaims(of: id, at: now) }
-    for id in due where !isLocked(id) { gateways[id]?.isFreeDue = false }
+  }
+
+  /// `push.free_claims`: frees what gateways held that have ended. Deliveries of a claim that was still running are found by a later run;
+  /// the last one is made when no claim is running any more.
+  mutating func freeClaims(at now: DatabaseTime) {
+    for id in gateways.values.filter(\.isFreeDue).map(\.id).sorted() {
+      freeClaims(of: id, at: now)
+      if !isLocked(id) { gateways[id]?.isFreeDue = false }
+    }
+    commit()
   }
 
   /// The keys of the deliveries that a gateway has claimed, ascending.
@@ -69,7 +74,8 @@ extension MemoryOutbox {
     let keys = claims(of: gateway)
     let isSilent = gateways[gateway]?.endedReason == "silent"
     // If it had a suspect, the suspect killed it.
-    let hadSuspect = keys.contains { deliveries[$0]?.isSuspect ?? false }
+    if keys.contains(where: { deliveries[$0]?.isSuspect ?? false }) { gateways[gateway]?.hadSuspect = true }
+    let hadSuspect = gateways[gateway]?.hadSuspect ?? false
     for key in keys {
       guard var row = deliveries[key] else { continue }
       if isSilent, !hadSuspect || row.isSuspect { row.crashes += 1 }

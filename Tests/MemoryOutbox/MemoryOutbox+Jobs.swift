@@ -7,9 +7,9 @@ extension MemoryOutbox {
   /// `push.job`: names and how often each is due, in microseconds.
   static let jobIntervals: [(name: String, every: Int64)] = [
     ("promote", 250_000), ("miss", 250_000), ("expire", 1_000_000), ("follow_up", 250_000),
-    ("follow_up_urgent", 250_000),
+    ("follow_up_urgent", 250_000), ("free", 500_000),
   ]
-  private static let urgentJobs: Set<String> = ["promote", "follow_up_urgent"]
+  private static let urgentJobs: Set<String> = ["promote", "follow_up_urgent", "free"]
 
   /// `push.take_job`: the job that has been due longest; its due time moves on. A job that is due later than its
   /// interval allows dates from before a step of the clock.
@@ -30,6 +30,7 @@ extension MemoryOutbox {
   public mutating func run(job name: String, at now: DatabaseTime) {
     switch name {
     case "promote": promote(at: now)
+    case "free": freeClaims(at: now)
     case "miss": miss(at: now)
     case "expire": expire(at: now)
     case "follow_up", "follow_up_urgent": _ = followUp(isUrgent: Self.urgentJobs.contains(name), at: now)

@@ -211,6 +211,8 @@ public struct MemoryGateway: Sendable {
   public var endedReason: String?
   /// Whether it has ended and a running claim of it may still take deliveries that must be freed.
   public var isFreeDue = false
+  /// Whether it had a suspect when it ended.
+  public var hadSuspect = false
   /// Claims with lower numbers are barred.
   public var claimsFrom: Int32 = 0
 }

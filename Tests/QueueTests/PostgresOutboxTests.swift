@@ -141,6 +141,25 @@ struct PostgresOutboxTests {
     }
   }
 
+  @Test(
+    "a time that somebody wrote into a row stops nothing",
+    arguments: ["infinity", "-infinity", "294276-12-31", "2400-01-01", "0044-03-15 BC"])
+  func absurdTimes(_ time: String) async throws {
+    try await withOutbox { database, outbox, _, lane in
+      _ = try await database.value(Self.enqueue("call-1", devices: 2))
+      try await database.execute("update push.delivery set created_at = '\(time)' where n = 0")
+      let deliveries = try await claim(1, lane, outbox)
+      #expect(deliveries.count == 2)
+      let now = outbox.loop.now
+      #expect(deliveries.count { (now - $0.enqueuedAt).seconds.magnitude > 1e6 } == 1)
+      let settlements = deliveries.map {
+        Settlement(
+          $0, outcome: .delivered, attempts: 1, status: 200, providerMessageID: "id", sentAt: now, answeredAt: now)
+      }
+      #expect(try await outbox.settle(settlements) == 2)
+    }
+  }
+
   @Test("a call that cannot be read is put aside after one claim, and the others are claimed")
   func unreadable() async throws {
     try await withOutbox { database, outbox, _, lane in
@@ -236,12 +255,13 @@ struct PostgresOutboxTests {
     }
   }
 
-  @Test("closing retires the replica, and its deliveries are ready at once")
+  @Test("closing retires the replica, and the next job makes its deliveries ready")
   func close() async throws {
     try await withOutbox { database, outbox, _, lane in
       _ = try await database.value(Self.enqueue("call-5"))
       #expect(try await claim(1, lane, outbox).count == 1)
       await outbox.close()
+      #expect(try await database.value("select push.run_job('free')") == "true")
       #expect(try await database.value("select string_agg(state::text, ',') from push.deliveries") == "ready")
       #expect(try await database.value("select count(*) from push.gateways where alive") == "0")
       await #expect(throws: OutboxError.self) { try await outbox.beat(mayReap: false) }

@@ -97,9 +97,10 @@ extension OutboxUnderTest {
     try await ended().filter { outboxIDs.contains($0.key.outboxID) }
   }
 
-  /// Makes another gateway declare a gateway dead that sends no more heartbeats.
+  /// Makes another gateway declare a gateway dead that sends no more heartbeats, and free what it had.
   func reap(by other: any OutboxStore) async throws {
     try await beat(other, mayReap: true)
+    _ = try await other.run(.urgent, job: "free")
   }
 
   /// A time longer than the silence passes in which only one gateway sends heartbeats, often enough to leave no gap on a slow machine.
@@ -114,6 +115,7 @@ extension OutboxUnderTest {
   func lookAgain(_ gateway: any OutboxStore) async throws {
     try await advance(by: silence / 5)
     _ = try await gateway.beat(mayReap: true)
+    _ = try await gateway.run(.urgent, job: "free")
   }
 
   /// A time longer than the silence passes in which a gateway sends heartbeats and declares no gateway dead.

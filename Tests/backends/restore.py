@@ -14,7 +14,7 @@ from harness import OWNER, check, until
 ROOT = os.environ["ROOT"]
 NAME = conninfo_to_dict(OWNER)["dbname"]
 APP = "restore"
-JOBS = ("promote", "miss", "follow_up_urgent", "follow_up", "follow_up_again", "follow_up_all", "escalate", "expire_all", "prune")
+JOBS = ("promote", "miss", "follow_up_urgent", "follow_up", "follow_up_again", "follow_up_all", "free", "escalate", "expire_all", "prune")
 
 
 def database(name):

@@ -180,7 +180,7 @@ STATEMENTS = {
     "select push.free_rows('{}', '{1}')": set(),
     "select push.take_job(1, true)": {"gateway"},
     "select push.run_job(name) from "
-    "unnest('{promote,miss,expire,expire_all,escalate,follow_up,follow_up_again,tally,prune,erase,ensure_partitions,drop_partitions}'"
+    "unnest('{promote,miss,expire,expire_all,escalate,follow_up,follow_up_again,free,tally,prune,erase,ensure_partitions,drop_partitions}'"
     "::text[]) name": {"gateway"},
     "select push.claim(1, 3, '{1}', '{10}', '{-infinity}'), push.settle(1, null, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', "
     "'{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},

@@ -129,6 +129,17 @@ select test.equal('its call is put aside, and the others are claimed', push.put_
 select test.equal('with its SQLSTATE', (select value from push.health where item = 'put aside')
   ~ format('push.outbox.id %s .SQLSTATE P0001.', :refused), true);
 rollback to ready;
+create function pg_temp.asserts() returns trigger language plpgsql as $$ begin assert false; return new; end $$;
+select format('create trigger asserts before update on push.delivery for each row when (old.outbox_id = %s) '
+  'execute function pg_temp.asserts()', :refused) \gexec
+select test.equal('also by an assertion', push.put_aside(test.lanes(), '{9,9,9}') || ' '
+  || test.claimed(:g1, test.lanes()) || ' ' || pg_temp.states(), '1 fair-a:2 neighbour-1 1, neighbour-2 1');
+rollback to ready;
+select format('create constraint trigger late after update on push.delivery deferrable initially deferred for each row '
+  'when (old.outbox_id = %s) execute function pg_temp.refuse()', :refused) \gexec
+select test.equal('or when the claim commits', push.put_aside(test.lanes(), '{9,9,9}') || ' '
+  || test.claimed(:g1, test.lanes()) || ' ' || pg_temp.states(), '1 fair-a:2 neighbour-1 1, neighbour-2 1');
+rollback to ready;
 update push.delivery set crashes = 2, ready_lane = null where outbox_id = :refused;
 set local session_replication_role = replica;
 update push.outbox set declined = '1' where id = :refused;

@@ -35,7 +35,9 @@ update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() 
 select test.equal('a gateway without p_may_reap frees nothing',
   (select alive from push.beat(:g2, false, '10 minutes')) and (select alive from push.gateways where id = :g1), true);
 select push.beat(:g2, true, '10 minutes');
-select test.equal('a heartbeat of any gateway frees the deliveries of a silent one',
+select test.equal('a heartbeat frees nothing', (select count(*) > 0 from push.delivery where owner = :g1), true);
+select push.free_claims() \g /dev/null
+select test.equal('the job frees the deliveries of the silent one',
   (select count(*) from push.delivery where owner = :g1), 0::bigint);
 select test.equal('reaped deliveries keep their attempt', (select string_agg(state || attempt, ' ' order by state, attempt) from push.deliveries
   where outbox_id = :r), 'claimed1 ready1 ready1');
@@ -48,14 +50,19 @@ select test.equal('gateways tell how they ended', (select ended_reason from push
 update push.delivery set state = 1, owner = :g1, lease = lease + 1 where outbox_id = :r
   and n = (select min(n) from push.delivery where outbox_id = :r and state = 0);
 update push.gateways set free_due_at = clock_timestamp() where id = :g1;
-select test.equal('a claim that slipped in is freed by a later beat', push.free_claims(), 1::bigint);
-select push.retire_gateway(:g2);
+select test.equal('a claim that slipped in is freed by a later run', push.free_claims(), 1::bigint);
+select push.retire_gateway(:g2), push.free_claims();
 select test.equal('a retired gateway holds nothing', (select count(*) from push.deliveries where outbox_id = :r and state = 'ready'), 3::bigint);
 select test.equal('a retired gateway has ended', (select alive || ' ' || ended_reason from push.gateways where id = :g2), 'false retired');
 
 select test.equal('partitions for yesterday, today and 14 days exist', (select count(*) from pg_inherits where inhparent = 'push.history'::regclass),
   17::bigint);
 select test.equal('making them again makes none', push.ensure_partitions(), 0);
+savepoint rights;
+alter default privileges grant select on tables to public;
+select test.equal('whatever may be read by default, nobody may read new ones', push.ensure_partitions(16) || ' ' || (select count(*) from pg_class c
+  where c.relnamespace = 'push'::regnamespace and c.relname ~ '^history_' and has_table_privilege('push_enqueuer', c.oid, 'select')), '2 0');
+rollback to rights;
 savepoint attached;
 select 'history_' || to_char(now() at time zone 'UTC', 'YYYYMMDD') as today \gset
 alter table push.history detach partition push.:today;

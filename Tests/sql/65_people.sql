@@ -255,7 +255,7 @@ select test.equal('a call ends when those decline who are left, also if the last
   (select concat_ws(' ', state, end_reason) from push.outbox where call_id = 'd8'), 'ended declined');
 select push.decline_call('d7', 'a') \g /dev/null
 update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = now() where id = :g;
-select push.free_claims(array[:g]) \g /dev/null
+select push.free_claims() \g /dev/null
 select test.follow();
 select test.equal('of a gateway that died', pg_temp.past('d7') || ' / '
   || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries where call_id = 'd7' and kind = 'invite'),

@@ -38,6 +38,9 @@ from unnest(array['body', 'text', 'message', 'content', 'preview', 'snippet', 's
 select test.refuses('a text inside metadata', 'payload.metadata.Text: a message''s text does not travel in a push; leave it out (call m)',
   jsonb_build_object('from', 'x', 'chatId', 'r', 'messageId', 'm', 'metadata', metadata), p_kind => 'message')
 from unnest(array['{"Text": "secret"}', '{"a": {"Text": "secret"}}', '{"a": [{"b": {"Text": "secret"}}]}']::jsonb[]) metadata;
+select test.equal('a member that is null is no text', (select count(*) from unnest(array[
+  '{"from": "x", "chatId": "r", "text": null}', '{"from": "x", "chatId": "r", "metadata": {"body": null}}']::jsonb[]) p,
+  push.enqueue_call(p, '[]', kind => 'message')), 2::bigint);
 -- An app that shows texts.
 select push.register_app('default', 60, p_message_text => true) \g /dev/null
 select test.equal('the text of a message is taken where the app shows it', (select count(*) from unnest(array['message', 'group_message']) k,

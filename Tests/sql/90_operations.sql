@@ -223,11 +223,15 @@ update push.gateways set started_at = now() - interval '2 days' where alive;
 update push.job set done_at = now() - interval '7 hours' where name = 'ensure_partitions';
 select test.equal('the one that is overdue for longest is named', (select state || ' ' || value from push.health where item = 'housekeeping'),
   'bad ensure_partitions overdue for 06:00:00');
+update push.gateways set started_at = 'infinity' where alive;
+update push.job set due_at = 'infinity', done_at = 'infinity';
+update push.lane_status set throttled_until = 'infinity';
+select test.equal('times that somebody wrote stop no check', (select count(*) > 10 from push.health), true);
 rollback to jobs;
 select test.equal('a hint names the role, unless operators may do it', (select string_agg(item, ', ' order by item) from push.health where hint ~
   '(as a role in pg_signal_backend|[Oo]wner of the schema|role in push_keys|superuser|administrator)'),
   'API keys, history without a partition, lock table, oldest transaction, other logins, prepared transactions, replication slots, schema, '
-  'synchronous standby');
+  'synchronous standby, transaction ids used');
 savepoint schema;
 create function pg_temp.schema_is() returns text language sql as $$ select state || ' ' || value from push.health where item = 'schema' $$;
 select test.equal('a schema as it was made is well', pg_temp.schema_is(), 'ok complete');
@@ -249,7 +253,8 @@ select test.equal('that of a gateway that has lost its membership is named',
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where id = :lost;
 select test.equal('until it signs off', pg_temp.schema_is(), 'ok complete');
 revoke usage on schema push from push_gateway, push_ops;
-select test.equal('so is a schema that gateways may not use', pg_temp.schema_is(), 'bad push_gateway may not use the schema push');
+select test.equal('so is a schema that gateways may not use', pg_temp.schema_is(), 'bad push_gateway may not use the schema push, '
+  'push_ops may not use the schema push');
 rollback to schema;
 savepoint schema;
 drop index push.delivery_waiting;
@@ -261,9 +266,38 @@ select test.equal('what is missing or was changed is named', (select string_agg(
   'function push.is_call was changed, index delivery_waiting of push.delivery is missing, table push.devices is under row-level security, '
   'table push.follow_ups is without a replica identity, trigger end_calls of push.outbox is missing');
 create index something on push.delivery (attempt);
+create function public.somebodys() returns trigger language plpgsql as 'begin return new; end';
+create trigger audit before update on push.delivery for each row execute function public.somebodys();
+create rule double as on insert to push.lane do also nothing;
+create unique index once on push.devices (user_id, token);
+alter table push.outbox add constraint little check (id < 1000000000) not valid, add column more int not null default 1;
+alter table push.outbox alter more drop default;
+select test.equal('and what somebody has added, if it may refuse a row', (select string_agg(f.fault, ', ' order by f.fault) from push.schema_faults f
+  where f.fault like '% is not of this schema'), 'column more of push.outbox is not of this schema, constraint little of push.outbox is not of '
+  'this schema, index once of push.devices is not of this schema, rule double of push.lane is not of this schema, '
+  'trigger audit of push.delivery is not of this schema');
 refresh materialized view push.schema_made;
 select test.equal('until it is declared to be right, except what is never right', (select state || ' ' || value from push.health
   where item = 'schema'), 'bad table push.devices is under row-level security, table push.follow_ups is without a replica identity');
+rollback to schema;
+create trigger audit before update on push.delivery for each row execute function test.serve();
+select test.equal('an addition is a warning', (select state || ' ' || value from push.health where item = 'schema'),
+  'warn trigger audit of push.delivery is not of this schema');
+rollback to schema;
+alter table push.delivery alter state drop default, set unlogged;
+alter table push.audit owner to push_ops;
+select format('alter function %s security invoker; alter function %s stable', 'push.settle'::regproc::oid::regprocedure,
+  'push.pick'::regproc::oid::regprocedure) \gexec
+create or replace trigger fan_out after insert on push.outbox for each statement when (false) execute function push.fan_out();
+revoke execute on function push.enqueue_call from push_enqueuer;
+revoke usage on schema push from push_tenant;
+alter role push_enqueuer set session_replication_role = replica;
+select test.equal('so are columns, owners, functions, triggers and rights that are not as they were', (
+  select string_agg(f.fault, ', ' order by f.fault) from push.schema_faults f where f.fault !~ '^push_tenant may not execute'),
+  'column state of push.delivery was changed, '
+  'function push.pick was changed, function push.settle was changed, owner of push.audit is push_ops, push_enqueuer may not execute '
+  'push.enqueue_call, push_tenant may not use the schema push, session_replication_role of push_enqueuer is replica, table push.delivery is '
+  'unlogged, trigger fan_out of push.outbox was changed');
 rollback to schema;
 select test.equal('a server without standbys needs none', (select string_agg(concat_ws(' ', item, state, value), ', ' order by item)
   from push.health where item in ('replication slots', 'synchronous standby')),

@@ -11,7 +11,7 @@ numbers_call() {
 }
 # NUMBER [MAX [GATEWAY]]: prints the number of deliveries that a claim takes.
 claims() { echo "select count(*) from push.claim(${3:-$numbers}, $1, array[$fcm]::smallint[], array[${2:-10}], array['-infinity']::timestamptz[]);"; }
-beats() { echo "select alive from push.beat($reaper, true, '1 day');"; }
+beats() { echo "select alive from push.beat($reaper, true, '1 day'); do 'begin perform push.free_claims(); end';"; }
 silent() {
   sql -c "update push.gateways set heartbeat_at = now() - interval '10 days', doubted_at = now() - interval '10 days' where id = $1" \
     -c "update push.gateways set steady_since = now() - interval '10 days' where id = $reaper"

@@ -27,7 +27,7 @@ drop function if exists push.find_call(text, text), push.void_unsent(bigint[], b
   push.refuse(text, text), push.settled(int, bigint[], int[]), push.add_counts(jsonb, text, bigint, bigint), push.mask_user(jsonb, text),
   push.hand_over(bigint, text), push.finish_erasures(int), push.erase_from_call(bigint, text, jsonb, bigint[]), push.register_lane(text, text),
   push.register_app(text, int, int, boolean, text[], text, boolean), push.call_fault(text, text, text, jsonb, jsonb, int),
-  push.report_lanes(int, smallint[], int[], int[], int[], text[], int[], int[]),
+  push.free_claims(int[]), push.report_lanes(int, smallint[], int[], int[], int[], text[], int[], int[]),
   push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]),
   push.park(int, bigint[], int[], int[], int[], int[], text[], text[]),
   push.settle(int, tid[], bigint[], int[], int[], int[], smallint[], smallint[], text[], text[], text[], timestamptz[], timestamptz[],

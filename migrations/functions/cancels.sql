@@ -87,7 +87,7 @@ begin
     g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
   from gone g;
   get diagnostics ended = row_count;
-exception when others then
+exception when others or assert_failure then
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_places) > 1 then
     ended := push.bury(p_places[:cardinality(p_places) / 2], p_outcome, p_reason)

@@ -233,8 +233,9 @@ begin
       perform (select count(d::text) from push.delivery d where d.ctid = any (v_call.places)),
         (select count(o::text) + count((select min(k) from jsonb_object_keys(o.declined) k)) from push.outbox o where o.id = v_call.outbox_id);
       update push.delivery d set state = 1, owner = 0, attempt = least(d.attempt, 1000000000) + 1 where d.ctid = any (v_call.places);
+      set constraints all immediate;
       raise exception using errcode = 'CLEAN';
-    exception when others then
+    exception when others or assert_failure then
       continue when sqlstate = 'CLEAN';
       -- What passes, such as a lack of memory, is not of the call: a ring must not end by it.
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;

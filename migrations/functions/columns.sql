@@ -71,8 +71,9 @@ $$;
 do $$
 begin
   if not exists (select from pg_attribute a where a.attrelid = 'push.gateways'::regclass and a.attname = 'had_suspect') then
-    alter table push.gateways add column free_from_page bigint not null default 0, add column free_again boolean not null default false,
-      add column had_suspect boolean not null default false;
+    alter table push.gateways add column had_suspect boolean not null default false;
+    -- Another one would stop push.take_job, and with it all jobs.
+    alter table push.job add constraint job_every_range check (every between interval '10 ms' and interval '1 day');
   end if;
 end
 $$;
@@ -81,9 +82,6 @@ comment on column push.apps.message_text is
 comment on column push.delivery.n is 'number of the push within its call, from 0, in the order in which they were made';
 comment on column push.job.done_at is 'when a step of it was last done, to within five seconds; a step that fails is not done';
 comment on column push.gateways.login is 'the role as which it has registered';
-comment on column push.gateways.free_from_page is
-  'of one that has ended: the page of push.delivery at which the search for what is claimed in its name goes on';
-comment on column push.gateways.free_again is 'whether that search has to be repeated, because it began later or has found something';
 comment on column push.gateways.had_suspect is
   'of one that has ended: whether it had a delivery that two others had when they died, which is blamed for its end';
 comment on column push.receipt_batch.tickets is 'number of its tickets, which are counted without reading them';

@@ -418,7 +418,7 @@ begin
     )
     select jsonb_agg(jsonb_build_object('n', g.n, 'id', m.id)) into v_made
       from made m join good g on g.app = m.app and g.call_id = m.call_id;
-  exception when others then
+  exception when others or assert_failure then
     -- An error in one call, or a lock that one call waits for, must not affect the others.
     return query select null::int, null::bigint, null::int, null::int, null::text;
     return;

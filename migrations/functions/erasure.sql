@@ -202,7 +202,7 @@ begin
   return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
 exception
   when lock_not_available then return v_former;
-  when others then
+  when others or assert_failure then
     -- A call that cannot be masked keeps no other waiting.
     if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
     perform push.name_fault('push.outbox.id ' || p_outbox_id, sqlstate);

@@ -95,12 +95,18 @@ begin
       ready_lane = case when j.deaths < c_suspect then d.lane end, due_at = clock_timestamp()
     from judged j
     where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
+    returning 1
   )
-  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
+  select (select count(*) from freed), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into rows_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
-  rows_found := rows_found - cardinality(v_gone) + push.bury(v_gone, 4, 'GatewayCrashed');
+  if v_gone <> '{}' then
+    begin
+      rows_found := rows_found + push.bury(v_gone, 4, 'GatewayCrashed');
+    exception when lock_not_available then null;
+    end;
+  end if;
   perform push.ring_doorbell() where rows_found > 0;
-exception when others then
+exception when others or assert_failure then
   -- One that cannot be changed stays claimed, too, and keeps no other from being freed (push.change_rows).
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_places) > 1 then
@@ -112,74 +118,69 @@ exception when others then
   end if;
 end
 $$;
-comment on function push.free_rows is 'makes claimed deliveries ready again; returns how many were found';
+comment on function push.free_rows is 'makes claimed deliveries ready again, or ends them; returns how many';
 
--- Rows that are locked are found by a later run; so is a claim that was running when its gateway ended and commits afterwards.
--- push.gateways.free_due_at is the time of that run. It is cleared by a run that has left nothing while it held the gateway's row
--- exclusively; a running claim ("key share") prevents that lock. The transaction that ended the gateway never clears it, because a claim
--- may have locked the older version of the row.
+-- A heartbeat only notes that a gateway has ended, and the job "free" does what follows: no heartbeat waits for it. A run frees rings, or if
+-- none can be freed the rest, for half a second. Rows that are locked, or cannot be changed, are found by a later run; so is a claim that
+-- was running when its gateway ended and commits afterwards. push.gateways.free_due_at is the time of that run. It is cleared by a run that
+-- has left nothing while it held the gateway's row exclusively; a running claim ("key share") prevents that lock.
 --
--- An index on owner would cost every claim an entry, so the table is read; for half a second, because a heartbeat waits for it. The next run goes on
--- from there. A row that is changed may move to a page that was read before, so what takes several runs is repeated until nothing is found.
-create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
+-- An index on owner would cost every claim an entry, so the table is read: by one statement, which sees every row, wherever it moves.
+create or replace function push.free_claims() returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  c_pages  constant bigint := 2000;
-  c_time   constant interval := '500 ms';
-  v_begun  timestamptz := clock_timestamp();
-  v_alone  int[] := array(
+  v_begun    timestamptz := clock_timestamp();
+  -- Later than in a minute: the clock was set back.
+  v_alone    int[] := array(
     select g.id from push.gateways g
-    -- Later than in a minute: the clock was set back.
-    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways)
-    order by g.id for update skip locked);
-  v_ended  int[] := p_gateways || v_alone || array(
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' order by g.id for update skip locked);
+  v_ended    int[] := v_alone || array(
     select g.id from push.gateways g
-    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (p_gateways || v_alone)
+    where g.free_due_at not between v_begun and v_begun + interval '1 minute' and g.id <> all (v_alone)
     order by g.id for no key update skip locked);
-  v_first  bigint;
-  v_page   bigint;
-  v_pages  bigint;
-  v_last   boolean;
-  v_places tid[] := '{}';
-  v_found  bigint;
+  v_rings    tid[];
+  v_rest     tid[];
+  v_suspects int[];
+  v_is_rest  boolean;
+  v_piece    tid[];
+  v_read_at  timestamptz;
+  v_found    bigint := 0;
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  v_first := (select max(g.free_from_page) from push.gateways g where g.id = any (v_ended));
-  v_page := v_first;
-  v_pages := pg_relation_size('push.delivery') / current_setting('block_size')::int;
+  -- In any order, so that those that cannot be changed do not always come before others.
+  select coalesce(array_agg(d.ctid order by random()) filter (where d.kind < 2), '{}'),
+      coalesce(array_agg(d.ctid order by random()) filter (where d.kind >= 2), '{}'), array_agg(distinct d.owner) filter (where d.crashes >= 2)
+    into v_rings, v_rest, v_suspects
+    from push.delivery d where d.state = 1 and d.owner = any (v_ended);
+  v_read_at := clock_timestamp();
+  update push.gateways g set had_suspect = true where g.id = any (v_suspects) and not g.had_suspect;
+  for v_is_rest, v_piece in
+    select p.is_rest, array_agg(p.place) from (
+      select false as is_rest, (r.i - 1) / 100 as piece, r.place from unnest(v_rings) with ordinality r(place, i)
+      union all select true, (r.i - 1) / 100, r.place from unnest(v_rest) with ordinality r(place, i)) p
+    group by p.is_rest, p.piece order by p.is_rest, p.piece
   loop
-    v_places := v_places || array(
-      select d.ctid from push.delivery d
-      where d.ctid >= format('(%s,0)', v_page)::tid and d.ctid < format('(%s,0)', v_page + c_pages)::tid
-        and d.state = 1 and d.owner = any (v_ended));
-    v_page := v_page + c_pages;
-    v_last := v_page >= v_pages;
-    exit when v_last or clock_timestamp() - v_begun >= c_time;
+    exit when v_is_rest and v_found > 0;
+    begin
+      v_found := v_found + push.free_rows(v_piece, v_ended);
+    exception when lock_not_available then
+      exit;  -- somebody has locked a table
+    end;
+    exit when clock_timestamp() > v_read_at + interval '500 ms';
   end loop;
-  update push.gateways g set had_suspect = true
-    where g.id = any (v_ended) and not g.had_suspect
-      and exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = g.id);
-  v_found := push.free_rows(v_places, v_ended);
-  -- Others began at another page. At most a tenth of the time is spent on a table that is read in one run.
+  -- What is left is looked for again at once if some of it was freed, and else later: at most a tenth of the time is spent on it.
   update push.gateways g
-    set free_from_page = case when v_last then 0 else v_page end,
-      free_again = c.again and not v_last,
-      free_due_at = case
-        when not v_last then clock_timestamp()
-        when c.again then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun))
-      end
-    from (
-      select x.id, x.free_again or x.free_from_page <> v_first or x.id <> all (v_alone) or v_found < cardinality(v_places)
-        or v_found > 0 and not (v_first = 0 and v_last) as again
-      from push.gateways x where x.id = any (v_ended)
-    ) c
-    where g.id = c.id;
+    set free_due_at = case
+      when v_found < cardinality(v_rings || v_rest) and v_found > 0 then clock_timestamp()
+      when v_found < cardinality(v_rings || v_rest) or g.id <> all (v_alone)
+        then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
+    where g.id = any (v_ended);
   return v_found;
 end
 $$;
-comment on function push.free_claims is 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';
+comment on function push.free_claims is 'the job "free": what gateways held that have ended becomes ready, or ends. Returns how many';
 
 -- The update changes nothing, but a transaction that writes nothing would flush nothing.
 create or replace function push.sync(p_gateway int) returns void
@@ -195,17 +196,16 @@ create or replace function push.retire_gateway(p_gateway int) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
-      free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
+      free_due_at = clock_timestamp()
     where id = p_gateway and alive;
   if found then
-    perform push.free_claims(array[p_gateway]);
     -- As in push.register_gateway.
     perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   end if;
 end
 $$;
 comment on function push.retire_gateway is
-  'the clean end of a gateway: the deliveries that it still holds become ready. p_gateway: what push.register_gateway '
+  'the clean end of a gateway: the deliveries that it still holds become ready (push.free_claims). p_gateway: what push.register_gateway '
   'returned';
 
 -- The gateway's own row is updated first. A silent gateway may still be working (settling, claiming). That does not prevent
@@ -240,7 +240,7 @@ begin
     with ended as (
       update push.gateways g
       set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
-        free_due_at = clock_timestamp(), free_from_page = 0, free_again = false
+        free_due_at = clock_timestamp()
       where g.id = any (array(
         select x.id from push.gateways x
         -- In the future: the clock was set back, and there was no heartbeat since.
@@ -257,11 +257,11 @@ begin
         and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
       order by x.id for no key update skip locked));
   end if;
-  perform push.free_claims(v_silent) where alive and p_may_reap;
 end
 $$;
 comment on function push.beat is
-  'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence, declares them dead, and frees '
-  'their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: '
-  'what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must '
+  'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence and declares them dead; '
+  'their deliveries become ready (push.free_claims). p_may_reap enables this; it must be false until the caller''s own '
+  'connection has been up for p_silence. p_gateway: what push.register_gateway '
+  'returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must '
   'register again. must_reclaim: for gateways of release 0.1.0: always false';

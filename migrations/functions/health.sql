@@ -60,7 +60,7 @@ language sql stable as $$
   union all
   select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
+      'At 100 % the database stops. After ending what holds vacuum back, a superuser calls vacuum (freeze).'
     from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
   union all
   select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
@@ -108,7 +108,8 @@ language sql stable as $$
     -- A lane that was asked for a pause, or is half-open, sends nothing once each of its replicas waits. What a half-open one claims is a try.
     -- A replica that has just started is still connecting.
     left join (
-      select r.lane, min(coalesce(r.throttled_until, '-infinity')) as until, bool_and(r.circuit <> 'closed' or r.capacity = 0) as none_sends,
+      select r.lane, min(coalesce(push.finite(r.throttled_until), '-infinity')) as until,
+        bool_and(r.circuit <> 'closed' or r.capacity = 0) as none_sends,
         array_agg(format('%s at replica %s', case when r.capacity = 0 then 'no connection' when r.circuit = 'open' then 'circuit open'
           else 'trying again' end, g.name) order by g.id)
           filter (where (r.circuit <> 'closed' or r.capacity = 0) and g.started_at < now() - interval '5 s') as idle
@@ -172,11 +173,6 @@ language sql stable as $$
     -- A call that was deleted has nobody to tell. Its row is removed at its next try.
     cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
   union all
-  select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'), case when count(*) = 0 then 'ok' else 'bad' end,
-      'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … enable '
-      'trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.'
-    from push.schema_faults f
-  union all
   select 'put aside', coalesce(push.first_few(array_agg(format('%s (SQLSTATE %s)', a.target, a.detail ->> 'sqlstate') order by a.at desc)),
         'none'), case when count(*) = 0 then 'ok' else 'warn' end,
       'In the last day, pushes of these calls could not be read and are dead (Unreadable), or calls, or users to be erased, cannot be changed. '
@@ -225,6 +221,20 @@ create or replace function push.check_health() returns table (item text, value t
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
+  -- After a restore without data.
+  if not (select c.relispopulated from pg_class c where c.oid = 'push.schema_made'::regclass) then
+    return query values ('schema', 'not compared', 'warn', 'The owner of the schema calls: refresh materialized view push.schema_made.');
+  else
+    return query
+      select 'schema', coalesce(push.first_few(array_agg(f.fault order by f.fault)), 'complete'),
+          case when count(*) = 0 then 'ok' when bool_and(f.fault like '% is not of this schema') then 'warn' else 'bad' end,
+          case when bool_and(f.fault like '% is not of this schema')
+            then 'It may keep calls from being enqueued, sent or recorded. Remove it, or declare it right: refresh materialized view '
+              'push.schema_made.'
+            else 'Calls do not ring, or what became of them is not recorded. The owner of the schema switches a trigger on (alter table … '
+              'enable trigger …), gives rights back with: select push.grant_roles(); and makes the rest as docs/schema.sql has it.' end
+        from push.schema_faults f;
+  end if;
   return query
     select * from push.health_of_server()
     union all

@@ -19,7 +19,7 @@ begin
   set constraints all immediate;
   execute p_change using p_rows;
   get diagnostics changed = row_count;
-exception when others then
+exception when others or assert_failure then
   if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
   if cardinality(p_rows) > 1 then
     changed := push.change_rows(p_change, p_rows[:cardinality(p_rows) / 2]) + push.change_rows(p_change, p_rows[cardinality(p_rows) / 2 + 1:]);
@@ -112,9 +112,10 @@ begin
         'set (autovacuum_analyze_threshold = 100000), replica identity full', v_name);
       execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('revoke all on push.%I from public', v_name);  -- as roles.sql does
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
-    exception when others then
+    exception when others or assert_failure then
       if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
       raise warning 'push.history has no partition for % (SQLSTATE %). If push.history_default holds rows of it, move them', v_day, sqlstate;
     end;

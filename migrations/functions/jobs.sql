@@ -4,11 +4,12 @@
 -- skips locked rows.
 
 insert into push.job (name, every) values
-  ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '1 s'), ('follow_up_all', '5 s') on conflict do nothing;
+  ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '1 s'), ('follow_up_all', '5 s'), ('free', '500 ms')
+  on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
 
--- Jobs that rings wait for (retries that are due, and next channels) are urgent. They run beside the others: a gateway takes one of each
--- kind at a time, so that a call whose end takes seconds delays no ring.
+-- Jobs that rings wait for (retries that are due, next channels, and what dead gateways held) are urgent. They run beside the others: a
+-- gateway takes one of each kind at a time, so that a call whose end takes seconds delays no ring.
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -17,7 +18,7 @@ begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
-        and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
+        and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent', 'free')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
       and exists (select from push.gateways g where g.id = p_gateway and g.alive)
     returning j.name into v_name;
@@ -36,6 +37,7 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
+    when 'free' then v_more := push.free_claims() > 0;
     -- Calls from before a restore neither ring nor are announced (push.put_away).
     when 'miss' then v_more := case when push.restored_at() is null then push.miss(1000) else 0 end >= 1000;
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
@@ -72,9 +74,9 @@ create or replace view push.overdue_jobs as
 select n.name, n.every, now() - n.since as overdue,
   case when now() - n.since <= 5 * n.every then 'warn' else 'bad' end as state
 from (
-  select name, j.every, greatest(least(j.due_at, j.done_at + j.every), g.since) as since
-  from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
-    'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) r(name)
+  select name, j.every, greatest(least(push.finite(j.due_at), push.finite(j.done_at) + j.every), push.finite(g.since)) as since
+  from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'free', 'escalate', 'tally',
+    'expire', 'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) r(name)
   full join push.job j using (name)
   cross join (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
   where g.since is not null or j.every is null

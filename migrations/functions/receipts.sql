@@ -95,7 +95,7 @@ begin
             'device', coalesce(left(f.token, 4) || '…' || right(f.token, 4), f.device), 'provider', 'expo', 'reason', v_gone.reason)
         from failed f cross join lateral push.hook_of(p_app, 'delivery.receipt')
         on conflict do nothing;
-      exception when others then
+      exception when others or assert_failure then
         if sqlstate ~ '^(08|40|53|57|55P03)' then raise; end if;
         perform push.name_fault('push.outbox.id ' || v_gone.outbox_id, sqlstate);
       end;

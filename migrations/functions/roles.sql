@@ -137,53 +137,85 @@ begin
 end
 $$;
 
--- Without partitions, which come and go, and the table that a refresh of push.schema_made fills (pg_temp_…).
+-- Without partitions, which come and go, the table that a refresh of push.schema_made fills (pg_temp_…), what is being built (…_ccnew), and
+-- what belongs to an extension. A state is made of what every release of Postgres says in the same words, so that a server may be upgraded.
 create or replace view push.schema_objects as
-with made as (
-  select c.oid, c.relname as name, c.relkind, c.relrowsecurity, c.relreplident from pg_class c
-  where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition and left(c.relname, 3) <> 'pg_')
-select format('trigger %s of push.%s', t.tgname, c.name) as object, case when t.tgenabled in ('O', 'A') then 'enabled' else 'disabled' end as state
-from made c join pg_trigger t on t.tgrelid = c.oid and not t.tgisinternal
-union all select format('index %s of push.%s', x.relname, c.name), case when i.indisvalid then 'valid' else 'invalid' end
-from made c join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid
-union all select 'table push.' || c.name, case when c.relrowsecurity then 'under row-level security'
-  when c.relkind = 'r' and c.relreplident = 'n' then 'without a replica identity' else 'as made' end from made c
-union all select 'function push.' || p.proname, string_agg(md5(p.prosrc), ' ' order by md5(p.prosrc))
-from pg_proc p where p.pronamespace = 'push'::regnamespace group by p.proname;
+with owner as (select p.proowner as oid from pg_proc p where p.oid = to_regproc('push.fan_out')), part as (
+  select d.objid as oid from pg_depend d where d.deptype = 'e' and d.classid in ('pg_class'::regclass, 'pg_proc'::regclass)
+), made as (
+  select c.*, c.relname as name, c.relowner <> (table owner) as is_foreign from pg_class c
+  where c.oid not in (table part)
+    and c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v') and not c.relispartition and left(c.relname, 3) <> 'pg_')
+select format('trigger %s of push.%s', t.tgname, c.name) as object, case when t.tgenabled not in ('O', 'A') then 'disabled' else
+    concat_ws(' ', 'enabled', t.tgtype, p.proname, t.tgqual is null, t.tgdeferrable, t.tgattr) end as state
+from made c join pg_trigger t on t.tgrelid = c.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid
+union all select format('rule %s of push.%s', r.rulename, c.name), 'there'
+from made c join pg_rewrite r on r.ev_class = c.oid and r.rulename <> '_RETURN'
+union all select format('index %s of push.%s', x.relname, c.name), case when i.indisvalid then concat_ws(' ', 'valid',
+    case when i.indisunique then 'unique' end, i.indkey, i.indpred is null, i.indexprs is null) else 'invalid' end
+from made c join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid and x.relname !~ '_cc(new|old)[0-9]*$'
+union all select format('constraint %s of push.%s', k.conname, c.name), k.contype::text
+from made c join pg_constraint k on k.conrelid = c.oid and k.contype in ('c', 'x', 'f', 'p', 'u')
+union all select format('column %s of push.%s', a.attname, c.name), concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+    case when a.atthasdef or a.attidentity <> '' then 'with a default' end, case when a.attnotnull then 'not null' end)
+from made c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+union all select 'owner of push.' || c.name, case when c.is_foreign then c.relowner::regrole::text else 'that of the functions' end from made c
+union all select case c.relkind when 'v' then 'view' else 'table' end || ' push.' || c.name, case
+    when c.relrowsecurity then 'under row-level security' when c.relkind = 'r' and c.relreplident = 'n' then 'without a replica identity'
+    when c.relpersistence = 'u' then 'unlogged' else 'as made' end from made c
+union all select 'function push.' || p.proname,
+    string_agg(md5(concat_ws(' ', p.prosrc, p.prosecdef, p.provolatile, p.proisstrict,
+      p.proowner = (table owner), (select string_agg(c, ' ' order by c) from unnest(p.proconfig) c))),
+      ' ' order by p.pronargs, md5(p.prosrc))
+from pg_proc p where p.pronamespace = 'push'::regnamespace and p.oid not in (table part) group by p.proname;
 comment on view push.schema_objects is 'what the schema is made of now; for push.schema_faults';
 comment on column push.schema_objects.object is 'kind and name';
-comment on column push.schema_objects.state is 'the state that calls depend on; of a function, a digest of its body';
+comment on column push.schema_objects.state is 'the state that calls depend on; of a function, a digest of its body and settings';
 
 create materialized view if not exists push.schema_made as select * from push.schema_objects with no data;
 comment on materialized view push.schema_made is 'push.schema_objects as migrate has left them';
 
--- Of push_gateway, of who asks, and of the logins of gateways that run, or have fallen silent within an hour.
+-- Those of push_gateway also of who asks, and of the logins of gateways that run, or have fallen silent within an hour.
 create or replace view push.missing_rights as
 select r.rolname::text as role, coalesce('execute push.' || p.proname, 'use the schema push') as "right"
 from push.role_rights x
 left join lateral regexp_matches(x."right", 'push[.]([a-z_]+)', 'g') m(names) on true
 left join pg_proc p on p.proname = m.names[1] and p.pronamespace = 'push'::regnamespace
-join pg_roles r on r.rolname in ('push_gateway', current_user) or r.rolname in (
-  select g.login from push.gateways g where g.ended_reason is distinct from 'retired' and g.heartbeat_at > now() - interval '1 hour')
-where x.role = 'push_gateway' and x."right" !~ '^select'
+join pg_roles r on r.rolname = x.role or x.role = 'push_gateway' and (r.rolname = current_user or r.rolname in (
+  select g.login from push.gateways g where g.ended_reason is distinct from 'retired' and g.heartbeat_at > now() - interval '1 hour'))
+where x."right" ~ '^(usage|execute) '
   and not coalesce(has_function_privilege(r.oid, p.oid, 'execute'), has_schema_privilege(r.oid, 'push', 'usage'));
-comment on view push.missing_rights is 'what a gateway must be allowed to do, and may not; for push.health, /readyz and check-config';
+comment on view push.missing_rights is 'what a role must be allowed to do, and may not; for push.health, /readyz and check-config';
 comment on column push.missing_rights.role is 'the role or login';
 comment on column push.missing_rights."right" is 'what it may not do';
 
+-- Somebody's trigger, rule, constraint or unique index may refuse a row, or keep it from being changed; so may a new column.
 create or replace view push.schema_faults as
-select case when o.object is null then m.object || ' is missing' when m.object like 'function %' then m.object || ' was changed'
-  else m.object || ' is ' || o.state end as fault
-from push.schema_made m left join push.schema_objects o using (object)
-where o.state is distinct from m.state or o.state ~ '^(disabled|invalid|under|without)'
-union all select format('%s may not %s', r.role, r."right") from push.missing_rights r;
+select case when m.object is null then o.object || ' is not of this schema' when o.object is null then m.object || ' is missing'
+  when o.state ~ '^(disabled|invalid|under|without)' or m.object ~ '^(owner|table) ' then m.object || ' is ' || o.state
+  else m.object || ' was changed' end as fault
+from push.schema_made m full join push.schema_objects o using (object)
+where case when m.object is not null then o.state ~ '^(disabled|invalid|under|without)' or o.state is distinct from m.state
+  else exists (select from push.schema_made t where t.object = 'table ' || split_part(o.object, ' of ', 2)) and (
+    o.object ~ '^(rule|constraint) ' or o.object like 'trigger %' and o.object <> 'trigger refuse_slots of push.outbox'
+    or o.state like 'valid unique %'
+    or o.object like 'column %' and o.state like '%not null' and o.state not like '%with a default%') end
+union all select format('%s may not %s', r.role, r."right") from push.missing_rights r
+-- No trigger runs in its sessions. Superusers, who restore and replicate, know what they do.
+union all select format('session_replication_role of %s is replica', coalesce(quote_ident(r.rolname), 'this database'))
+from pg_db_role_setting s left join pg_roles r on r.oid = s.setrole
+where s.setdatabase in (0, (select d.oid from pg_database d where d.datname = current_database()))
+  and lower(s.setconfig::text) ~ 'session_replication_role=replica\M'
+  and (r.oid is null or not r.rolsuper and has_schema_privilege(r.oid, 'push', 'usage'))
+union all select 'session_replication_role of this session is replica' where current_setting('session_replication_role') = 'replica';
 comment on view push.schema_faults is 'how the schema differs from what migrate has left; for push.health and push-gateway migrate';
 comment on column push.schema_faults.fault is 'a sentence';
 
 -- Rights --------------------------------------------------------------------------------------------------------------
 
--- By default every role may execute a new function.
+-- By default every role may execute a new function, and by somebody's default privileges read a new table.
 revoke execute on all functions in schema push from public;
+revoke all on all tables in schema push from public;
 select push.grant_roles();
 
 -- How queries are planned -----------------------------------------------------------------------------------------------
@@ -232,7 +264,8 @@ begin
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'settle_receipts'),
       -- They read a whole table on purpose.
-      (c_batch || '{"max_parallel_workers_per_gather": "0"}', 'free_claims'),
+      (c_uncompiled || '{"enable_seqscan": "on", "enable_bitmapscan": "off", "enable_indexscan": "off", "max_parallel_workers_per_gather": "0"}',
+        'free_claims'),
       (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'erase_elsewhere')
     ) s(settings, names)) s
     full join (

@@ -153,10 +153,10 @@ create or replace function push.call_fault(
     -- A name that suggests the text, of a member of the payload, or at any depth of its metadata. The letters of a pattern have
     -- the same capitals in every database; lower() would follow its collation, in which I may be no capital of i.
     when push.is_message(p_kind) then 'payload.' || coalesce(
-        jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
-        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+        jsonb_path_query_first(case when p_takes_text then p_payload - 'text' else p_payload end, 'strict $.keyvalue() ? (@.value != null).key
+          ? (@ like_regex "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue()
+          ? (@.value != null).key ? (@ like_regex "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
       || case when p_takes_text then ': the text of a message is payload.text; rename it, or leave it out'
         else ': a message''s text does not travel in a push; leave it out' end
   end)

@@ -53,6 +53,8 @@ struct MigrateCommand: AsyncParsableCommand {
       for fault in faults { StandardOutput.write("\(prefix)\(fault)") }
       guard pending.isEmpty, faults.isEmpty else { return false }
     } else {
+      // What is applied is taken for right afterwards.
+      let former = (try? await migrator.faults(on: connection)) ?? []
       try await migrator.migrate(connection) {
         StandardOutput.write("\(prefix)applied \($0)")
       } waits: { obstacle in
@@ -67,7 +69,11 @@ struct MigrateCommand: AsyncParsableCommand {
           )
         }
       }
+      let faults = try await migrator.faults(on: connection)
       await connection.close()
+      for fault in faults + former.filter({ !faults.contains($0) }).map({ "before this, \($0)" }) {
+        StandardError.write("\(prefix)warning: \(fault); see docs/operations/nothing-is-delivered.md")
+      }
     }
     StandardOutput.write("\(prefix)the schema is up to date")
     return true

@@ -90,6 +90,7 @@ struct Migrator: Sendable {
     do {
       try await connection.script("set lock_timeout = '500ms';")
       try await applyPending(connection, report, waits)
+      try await connection.script(Self.populate)
     } catch {
       _ = try? await connection.script("reset lock_timeout;")
       _ = try? await connection.query(Self.unlock)
@@ -126,7 +127,7 @@ struct Migrator: Sendable {
     return try pending(after: applied, recorded)
   }
 
-  /// How the schema differs from what `migrate` has left, one sentence each. Only if nothing is pending.
+  /// How the schema differs from what `migrate` has left, one sentence each.
   func faults(on connection: PostgresConnection) async throws(PostgresError) -> [String] {
     let rows = try await connection.query(Self.differences)
     return (0..<rows.rowCount).map { rows.text($0, 0) }
@@ -360,9 +361,19 @@ struct Migrator: Sendable {
   private static let differences = PostgresStatement(
     name: "migrate_faults", sql: "select fault from push.schema_faults order by 1")
 
+  /// A restore without data leaves it empty.
+  private static let populate = """
+    do $$ begin
+      if exists (select from pg_class c where c.oid = to_regclass('push.schema_made') and not c.relispopulated) then
+        refresh materialized view push.schema_made;
+      end if;
+    end $$;
+    """
+
   /// What the database or the role may set, and the files rely on.
   private static let pins = """
-    set standard_conforming_strings = on; set array_nulls = on; set statement_timeout = 0;
+    set standard_conforming_strings = on; set array_nulls = on; set statement_timeout = 0; set idle_session_timeout = 0;
+    set idle_in_transaction_session_timeout = 0; set datestyle = 'ISO';
     set default_transaction_isolation = 'read committed'; set default_transaction_read_only = off;
     """
   private static let listMigrations = PostgresStatement(

@@ -16,7 +16,7 @@ enum OutboxStatements {
     sql: """
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '2500ms', false), set_config('lock_timeout', '700ms', false),
-        set_config('idle_in_transaction_session_timeout', '5s', false),
+        set_config('idle_in_transaction_session_timeout', '5s', false), set_config('idle_session_timeout', '0', false),
         set_config('default_transaction_isolation', 'read committed', false), set_config('array_nulls', 'on', false),
         set_config('push.is_gateway', 'on', false)
       """)
@@ -27,7 +27,7 @@ enum OutboxStatements {
     sql: """
       select set_config('synchronous_commit', 'local', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '5s', false), set_config('lock_timeout', '700ms', false),
-        set_config('idle_in_transaction_session_timeout', '5s', false),
+        set_config('idle_in_transaction_session_timeout', '5s', false), set_config('idle_session_timeout', '0', false),
         set_config('default_transaction_isolation', 'read committed', false), set_config('array_nulls', 'on', false),
         set_config('push.is_gateway', 'on', false)
       """)
@@ -37,7 +37,7 @@ enum OutboxStatements {
     sql: """
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '5s', false), set_config('lock_timeout', '700ms', false),
-        set_config('idle_in_transaction_session_timeout', '5s', false),
+        set_config('idle_in_transaction_session_timeout', '5s', false), set_config('idle_session_timeout', '0', false),
         set_config('default_transaction_isolation', 'read committed', false), set_config('array_nulls', 'on', false),
         set_config('push.is_gateway', 'on', false)
       """)

@@ -71,8 +71,6 @@ public actor PostgresOutbox: OutboxStore {
   /// What the role may not do although gateways must; nil: nothing, as far as is known.
   private var missingRights: String?
   private var nextLookAtRights = Instant(nanoseconds: .min)
-  /// Whether the last beat that was to reap got no answer in time. It may have had many rows to free.
-  private var isReapingSlow = false
   var floor = ClaimFloor()
   var databaseClock = DatabaseClock()
   /// How often the maintenance link had reconnected when the first of the claims was sent that no sync covers; nil if there is none.
@@ -253,16 +251,8 @@ public actor PostgresOutbox: OutboxStore {
     var parameters = PostgresParameters()
     parameters.append(try identity())
     parameters.append(mayReap)
-    // The beat that declares a gateway dead also frees its rows. If that took too long, the next beat waits longer.
-    let patience = mayReap && isReapingSlow ? OutboxLink.patience : Patience.beat
-    do throws(OutboxError) {
-      let result = try await control.query(OutboxStatements.beat, parameters, patience: patience, isolation: self)
-      if mayReap { isReapingSlow = false }
-      return result.bool(0, 0)
-    } catch {
-      if mayReap { isReapingSlow = error.code == .answerLost }
-      throw error
-    }
+    let result = try await control.query(OutboxStatements.beat, parameters, patience: Patience.beat, isolation: self)
+    return result.bool(0, 0)
   }
 
   /// Our gateway number, while the database can be reached.
