@@ -144,6 +144,18 @@ import Testing
     #expect(allowance?.isLast == isDoubtful)
   }
 
+  @Test("what waits here is not sent during a pause that the provider asks for meanwhile")
+  func pauseWhileWaiting() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    let requests = rig.sends()
+    rig.answer([requests[0]], .refused(reason: "GoAway"))
+    rig.answer([requests[1]], .throttled(reason: "TooManyRequests", after: .seconds(4), isLaneWide: true))
+    rig.live(.milliseconds(100))
+    #expect(rig.sends().isEmpty)
+    #expect(Self.handedOn(&rig).count == 2)
+  }
+
   @Test("missed calls wait for their answer")
   func visible() throws {
     var rig = try MachineRig.open()
