@@ -33,7 +33,9 @@ extension DispatcherMachine {
       return
     }
     if entry.isRing, entry.rescueAt.map({ $0 <= now }) ?? true { watch(entry, for: patience(of: entry), now) }
-    let isSuspect = suspects[entry.lane].losses(of: entry.delivery.token, now).isSuspect
+    // Requests to Expo share no connection, so no message loses that of another request.
+    let isSuspect =
+      lanes[entry.lane].provider != .expo && suspects[entry.lane].losses(of: entry.delivery.token, now).isSuspect
     guard !isSuspect || startTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
     case .success(let request):
@@ -76,13 +78,11 @@ extension DispatcherMachine {
     retries.insert(entry.slot, at: now + wait)
   }
 
-  /// Tells what a result says about the connection: whether it brought an answer or was lost. Requests to Expo share none, so no
-  /// message is lost with that of another request.
+  /// Tells what a result says about the connection: whether it brought an answer or was lost.
   private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
     let isLost = result.outcome == .unknown(reason: PushOutcome.connectionLostReason)
     suspects[entry.lane].didEnd(
-      entry.delivery.token, isLost: isLost && lanes[entry.lane].provider != .expo, on: result.connection,
-      isAnswered: result.isAnswered && !isLost,
+      entry.delivery.token, isLost: isLost, on: result.connection, isAnswered: result.isAnswered,
       hadTurn: entry.turn == .taken, now)
     entry.turn = .none
     if result.isAnswered, !isLost, let sentAt = result.sentAt, !result.isHedged {
